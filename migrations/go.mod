@@ -1,0 +1,3 @@
+module git.yuntuo.hk/k2safe/orbit/migrations
+
+go 1.26

@@ -1,0 +1,3 @@
+module git.yuntuo.hk/k2safe/orbit/sdk/go
+
+go 1.24

@@ -1,0 +1,15 @@
+module git.yuntuo.hk/k2safe/orbit/services/gateway
+
+go 1.26
+
+require (
+	git.yuntuo.hk/k2safe/orbit/api v0.0.0
+	git.yuntuo.hk/k2safe/orbit/migrations v0.0.0
+	git.yuntuo.hk/k2safe/orbit/pkg v0.0.0
+)
+
+replace git.yuntuo.hk/k2safe/orbit/api => ../../api
+
+replace git.yuntuo.hk/k2safe/orbit/migrations => ../../migrations
+
+replace git.yuntuo.hk/k2safe/orbit/pkg => ../../pkg
