@@ -3,15 +3,16 @@ module git.yuntuo.hk/k2safe/orbit/pkg
 go 1.26
 
 require (
-	filippo.io/edwards25519 v1.2.0 // indirect
-	git.yuntuo.hk/k2safe/orbit/api v0.0.0
-	git.yuntuo.hk/k2safe/orbit/migrations v0.0.0
-	github.com/go-json-experiment/json v1.27.2 // indirect
-	github.com/go-sql-driver/mysql v1.10.1 // indirect
-	github.com/google/uuid v1.6.0 // indirect
-	github.com/jmoiron/sqlx v1.4.0 // indirect
-	go.uber.org/multierr v1.10.0 // indirect
-	go.uber.org/zap v1.28.0 // indirect
+	git.yuntuo.hk/k2safe/orbit/migrations v0.0.0-00010101000000-000000000000
+	github.com/go-json-experiment/json v1.27.2
+	github.com/go-sql-driver/mysql v1.8.1
+	github.com/google/uuid v1.6.0
+	github.com/jmoiron/sqlx v1.4.0
+)
+
+require (
+	filippo.io/edwards25519 v1.1.0 // indirect
+	github.com/golang-migrate/migrate/v4 v4.20.1
 )
 
 replace git.yuntuo.hk/k2safe/orbit/api => ../api

@@ -1,0 +1,2 @@
+DROP TABLE IF EXISTS result_events;
+DROP TABLE IF EXISTS result_streams;

@@ -1,0 +1,26 @@
+-- deliveries_state serves claiming (PENDING in sequence order), recovery (LEASED) and listing by state:
+-- within a subscription the order of sequences is the order of creation.
+CREATE TABLE IF NOT EXISTS deliveries (
+  namespace_id    BINARY(16)      NOT NULL,
+  subscription_id BINARY(16)      NOT NULL,
+  sequence        BIGINT UNSIGNED NOT NULL,
+  id              BINARY(16)      NOT NULL,
+  event_id        BINARY(16)      NOT NULL,
+  revision        BIGINT UNSIGNED NOT NULL,
+  state           ENUM('PENDING','LEASED','ACKED','EXPIRED') NOT NULL,
+  lease_epoch     BIGINT UNSIGNED NOT NULL,
+  attempts        INT UNSIGNED    NOT NULL,
+  attempt_budget  INT UNSIGNED    NOT NULL,
+  created_at      DATETIME(6)     NOT NULL,
+  available_at    DATETIME(6)     NOT NULL,
+  lease_until     DATETIME(6)     NULL,
+  acknowledged_at DATETIME(6)     NULL,
+  session_id      BINARY(16)      NULL, -- the connection that holds the lease
+  lease_digest    BINARY(32)      NULL, -- of the newest epoch; kept after the lease for late and repeated acks
+  PRIMARY KEY (namespace_id, subscription_id, sequence),
+  UNIQUE KEY deliveries_id (namespace_id, subscription_id, id),
+  KEY deliveries_state (namespace_id, subscription_id, state, sequence),
+  CONSTRAINT deliveries_leased CHECK ((state = 'LEASED') = (lease_until IS NOT NULL)),
+  CONSTRAINT deliveries_acked CHECK ((state = 'ACKED') = (acknowledged_at IS NOT NULL)),
+  CONSTRAINT deliveries_budget CHECK (attempts <= attempt_budget)
+) ENGINE=InnoDB DEFAULT CHARSET=ascii COLLATE=ascii_bin;

@@ -1,0 +1,25 @@
+-- What each service's database user may do, and nothing more. {db} is the database, {management} and
+-- {gateway} the users. Migrations, bootstrap and administration run as the schema's owner.
+GRANT SELECT ON {db}.* TO {management};
+GRANT INSERT ON {db}.audit TO {management};
+GRANT INSERT, UPDATE, DELETE ON {db}.receipts TO {management};
+GRANT INSERT ON {db}.credential_queues TO {management};
+GRANT INSERT, UPDATE ON {db}.queues TO {management};
+GRANT INSERT, UPDATE ON {db}.tasks TO {management};
+GRANT INSERT, DELETE ON {db}.ready_tasks TO {management};
+GRANT UPDATE, DELETE ON {db}.permits TO {management};
+GRANT INSERT ON {db}.attempts TO {management};
+GRANT INSERT, DELETE ON {db}.result_events TO {management};
+GRANT UPDATE ON {db}.result_streams TO {management};
+GRANT INSERT, UPDATE ON {db}.subscriptions TO {management};
+GRANT UPDATE ON {db}.deliveries TO {management};
+GRANT SELECT ON {db}.* TO {gateway};
+GRANT INSERT ON {db}.audit TO {gateway};
+GRANT UPDATE ON {db}.tasks TO {gateway};
+GRANT INSERT, DELETE ON {db}.ready_tasks TO {gateway};
+GRANT INSERT, UPDATE, DELETE ON {db}.permits TO {gateway};
+GRANT INSERT, UPDATE ON {db}.attempts TO {gateway};
+GRANT INSERT ON {db}.result_events TO {gateway};
+GRANT UPDATE ON {db}.result_streams TO {gateway};
+GRANT UPDATE ON {db}.subscriptions TO {gateway};
+GRANT INSERT, UPDATE ON {db}.deliveries TO {gateway};

@@ -1,0 +1,58 @@
+// Package queue is where tasks wait (§8).
+package queue
+
+import (
+	"time"
+
+	"git.yuntuo.hk/k2safe/orbit/pkg/errs"
+	"git.yuntuo.hk/k2safe/orbit/pkg/ids"
+)
+
+// Limits and defaults of R8.1.
+const (
+	DefaultLease = 30 * time.Second
+	MinLease     = 5 * time.Second
+	MaxLease     = time.Hour
+	MaxRunning   = 1_000_000
+)
+
+// Queue is the object as every answer shows it.
+type Queue struct {
+	ID              ids.ID      `json:"id"`
+	Name            string      `json:"name"`
+	Revision        ids.Counter `json:"revision"`
+	Paused          bool        `json:"paused"`
+	MaxRunning      int         `json:"max_running"` // 0 = no limit
+	LeaseDurationMS int         `json:"lease_duration_ms"`
+	CreatedAt       time.Time   `json:"created_at"`
+	UpdatedAt       time.Time   `json:"updated_at"`
+}
+
+// Create is the body of POST /v1/queues.
+type Create struct {
+	Name            string `json:"name"`
+	MaxRunning      int    `json:"max_running"`
+	LeaseDurationMS int    `json:"lease_duration_ms"`
+}
+
+// Normalise applies defaults and checks limits; errors are INVALID_ARGUMENT and name the field.
+func (c *Create) Normalise() error {
+	if err := ids.CheckName(c.Name); err != nil {
+		return errs.Invalid("name", "%v", err)
+	}
+	if c.LeaseDurationMS == 0 {
+		c.LeaseDurationMS = int(DefaultLease / time.Millisecond)
+	}
+	return checkLimits(c.MaxRunning, c.LeaseDurationMS)
+}
+
+func checkLimits(maxRunning, leaseMS int) error {
+	if maxRunning < 0 || maxRunning > MaxRunning {
+		return errs.Invalid("max_running", "must be 0…%d, is %d", MaxRunning, maxRunning)
+	}
+	lease := time.Duration(leaseMS) * time.Millisecond
+	if leaseMS < 0 || leaseMS > int(MaxLease/time.Millisecond) || lease < MinLease {
+		return errs.Invalid("lease_duration_ms", "must be %d…%d, is %d", MinLease/time.Millisecond, MaxLease/time.Millisecond, leaseMS)
+	}
+	return nil
+}

@@ -1,0 +1,214 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"git.yuntuo.hk/k2safe/orbit/pkg/access"
+	"git.yuntuo.hk/k2safe/orbit/pkg/errs"
+	"git.yuntuo.hk/k2safe/orbit/pkg/ids"
+	"git.yuntuo.hk/k2safe/orbit/pkg/result"
+	"git.yuntuo.hk/k2safe/orbit/pkg/task"
+)
+
+type taskRow struct {
+	ID                ids.ID     `db:"id"`
+	QueueID           ids.ID     `db:"queue_id"`
+	State             string     `db:"state"`
+	Revision          uint64     `db:"revision"`
+	Priority          int        `db:"priority"`
+	RetrySafety       string     `db:"retry_safety"`
+	Attempts          int        `db:"attempts"`
+	MaxAttempts       int        `db:"max_attempts"`
+	LeaseEpoch        uint64     `db:"lease_epoch"`
+	EffectUncertain   bool       `db:"effect_uncertain"`
+	RunAt             time.Time  `db:"run_at"`
+	CancelRequestedAt *time.Time `db:"cancel_requested_at"`
+	CurrentAttemptID  *ids.ID    `db:"current_attempt_id"`
+	ErrorCode         *string    `db:"error_code"`
+	ErrorMessage      *string    `db:"error_message"`
+	CreatedAt         time.Time  `db:"created_at"`
+	UpdatedAt         time.Time  `db:"updated_at"`
+	FinishedAt        *time.Time `db:"finished_at"`
+}
+
+const taskColumns = `id, queue_id, state, revision, priority, retry_safety, attempts, max_attempts, lease_epoch, effect_uncertain,
+run_at, cancel_requested_at, current_attempt_id, error_code, error_message, created_at, updated_at, finished_at`
+
+func (r *taskRow) task() *task.Task {
+	t := &task.Task{
+		ID: r.ID, QueueID: r.QueueID, State: task.State(r.State), Revision: ids.Counter(r.Revision),
+		RetrySafety: task.RetrySafety(r.RetrySafety), Priority: r.Priority, Attempts: r.Attempts, MaxAttempts: r.MaxAttempts,
+		RunAt: r.RunAt, EffectUncertain: r.EffectUncertain, CancelRequested: r.CancelRequestedAt != nil,
+		CurrentAttemptID: r.CurrentAttemptID, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, FinishedAt: r.FinishedAt,
+	}
+	if r.ErrorCode != nil {
+		t.Error = &task.Failure{Code: *r.ErrorCode}
+		if r.ErrorMessage != nil {
+			t.Error.Message = *r.ErrorMessage
+		}
+	}
+	return t
+}
+
+// snapshot is the event's view of the row after a move.
+func (r *taskRow) snapshot() task.Snapshot {
+	s := task.Snapshot{TaskID: r.ID, QueueID: r.QueueID, State: task.State(r.State), Revision: ids.Counter(r.Revision), EffectUncertain: r.EffectUncertain}
+	if r.CurrentAttemptID != nil {
+		s.CurrentAttemptID = *r.CurrentAttemptID
+	}
+	return s
+}
+
+const insertTaskSQL = `
+INSERT INTO tasks (namespace_id, id, queue_id, application_id, credential_id, state, revision, priority, retry_safety, attempts,
+  max_attempts, lease_epoch, effect_uncertain, run_at, created_at, updated_at, input)
+VALUES (?, ?, ?, ?, ?, 'QUEUED', 1, ?, ?, 0, ?, 0, 0, ?, ?, ?, ?)`
+
+// SubmitTask queues one task. The snapshot is the task without its input.
+func (s *Store) SubmitTask(ctx context.Context, w Write, sub task.Submit) (Receipt, error) {
+	fingerprint, err := Fingerprint("task.submit", sub.QueueID, string(sub.Input), sub.RetrySafety, sub.MaxAttempts, sub.RunAt, sub.Priority)
+	if err != nil {
+		return Receipt{}, err
+	}
+	check := func(tx *sqlx.Tx) error {
+		_, err := scopedQueue(ctx, tx, w.Caller, *sub.QueueID)
+		return err
+	}
+	return s.idempotent(ctx, w, fingerprint, check, func(tx *sqlx.Tx) ([]byte, auditRow, error) {
+		if _, err := readQueue(ctx, tx, w.Caller.NamespaceID, *sub.QueueID, forShare); err != nil {
+			return nil, auditRow{}, err
+		}
+		now, err := dbNow(ctx, tx)
+		if err != nil {
+			return nil, auditRow{}, err
+		}
+		row := taskRow{
+			ID: ids.New(), QueueID: *sub.QueueID, State: string(task.Queued), Revision: 1, Priority: sub.Priority,
+			RetrySafety: sub.RetrySafety, MaxAttempts: sub.MaxAttempts, RunAt: now, CreatedAt: now, UpdatedAt: now,
+		}
+		if sub.RunAt != nil && sub.RunAt.After(now) {
+			row.RunAt = sub.RunAt.UTC().Truncate(time.Microsecond)
+		}
+		_, err = tx.ExecContext(ctx, insertTaskSQL, w.Caller.NamespaceID, row.ID, row.QueueID, w.Caller.ApplicationID, w.Caller.CredentialID,
+			row.Priority, row.RetrySafety, row.MaxAttempts, row.RunAt, row.CreatedAt, row.UpdatedAt, []byte(sub.Input))
+		if err != nil {
+			return nil, auditRow{}, fmt.Errorf("insert task: %w", err)
+		}
+		if err := insertReady(ctx, tx, w.Caller.NamespaceID, row.QueueID, now, []*taskRow{&row}); err != nil {
+			return nil, auditRow{}, err
+		}
+		snapshot, err := row.task().AppendJSON(nil)
+		return snapshot, auditRow{Action: "task.submit", ResourceKind: "task", ResourceID: row.ID}, err
+	})
+}
+
+func dbNow(ctx context.Context, tx *sqlx.Tx) (time.Time, error) {
+	var now time.Time
+	if err := tx.GetContext(ctx, &now, "SELECT UTC_TIMESTAMP(6)"); err != nil {
+		return now, fmt.Errorf("read database clock: %w", err)
+	}
+	return now, nil
+}
+
+// GetTask returns one task with its input and result, NOT_FOUND outside the caller's scope.
+func (s *Store) GetTask(ctx context.Context, c *access.Caller, id ids.ID) (*task.Task, error) {
+	var row struct {
+		taskRow
+		Input  []byte `db:"input"`
+		Result []byte `db:"result"`
+	}
+	err := s.db.GetContext(ctx, &row, "SELECT "+taskColumns+", input, result FROM tasks WHERE namespace_id = ? AND id = ?", c.NamespaceID, id)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && !c.MayUse(row.QueueID) {
+		return nil, errTaskNotFound(id)
+	}
+	if err != nil {
+		return nil, classify(fmt.Errorf("read task %s: %w", id, err))
+	}
+	t := row.task()
+	t.Input, t.Result = row.Input, row.Result
+	return t, nil
+}
+
+func errTaskNotFound(id ids.ID) error { return errs.New(errs.NotFound, "task %s does not exist here", id) }
+
+// lockTask reads one task for update, NOT_FOUND outside the caller's scope.
+func lockTask(ctx context.Context, tx *sqlx.Tx, c *access.Caller, id ids.ID, lock string) (*taskRow, error) {
+	var row taskRow
+	err := tx.GetContext(ctx, &row, "SELECT "+taskColumns+" FROM tasks WHERE namespace_id = ? AND id = ?"+lock, c.NamespaceID, id)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && !c.MayUse(row.QueueID) {
+		return nil, errTaskNotFound(id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read task %s: %w", id, err)
+	}
+	return &row, nil
+}
+
+const (
+	cancelQueuedSQL = `
+UPDATE tasks SET state = 'CANCELLED', revision = revision + 1, cancel_requested_at = ?, finished_at = ?, updated_at = ?
+WHERE namespace_id = ? AND id = ? AND state = 'QUEUED' AND revision = ?`
+	requestCancelSQL = `
+UPDATE tasks SET revision = revision + 1, cancel_requested_at = ?, updated_at = ?
+WHERE namespace_id = ? AND id = ? AND state = 'RUNNING' AND revision = ?`
+)
+
+// CancelTask ends a QUEUED task at once and asks the worker of a RUNNING one (R8.5).
+func (s *Store) CancelTask(ctx context.Context, w Write, id ids.ID, cmd task.Cancel) (Receipt, error) {
+	fingerprint, err := Fingerprint("task.cancel", id, cmd)
+	if err != nil {
+		return Receipt{}, err
+	}
+	check := func(tx *sqlx.Tx) error {
+		_, err := lockTask(ctx, tx, w.Caller, id, "")
+		return err
+	}
+	return s.idempotent(ctx, w, fingerprint, check, func(tx *sqlx.Tx) ([]byte, auditRow, error) {
+		row, err := lockTask(ctx, tx, w.Caller, id, forUpdate)
+		if err != nil {
+			return nil, auditRow{}, err
+		}
+		if row.Revision != uint64(*cmd.ExpectedRevision) {
+			return nil, auditRow{}, errs.New(errs.StateConflict, "task %s is at revision %d, expected_revision is %s", id, row.Revision, *cmd.ExpectedRevision)
+		}
+		if err := s.cancel(ctx, tx, w.Caller.NamespaceID, row); err != nil {
+			return nil, auditRow{}, err
+		}
+		snapshot, err := row.task().AppendJSON(nil)
+		return snapshot, auditRow{Action: "task.cancel", ResourceKind: "task", ResourceID: id, Detail: reasonDetail(cmd.Reason)}, err
+	})
+}
+
+func (s *Store) cancel(ctx context.Context, tx *sqlx.Tx, namespace ids.ID, row *taskRow) error {
+	now, err := dbNow(ctx, tx)
+	if err != nil {
+		return err
+	}
+	state, revision := task.State(row.State), row.Revision
+	if move, ok := task.Next(state, task.CancelQueued); ok {
+		if err := deleteReady(ctx, tx, namespace, row); err != nil {
+			return err
+		}
+		row.State, row.Revision, row.CancelRequestedAt, row.FinishedAt, row.UpdatedAt = string(move.To), revision+1, &now, &now, now
+		res, err := tx.ExecContext(ctx, cancelQueuedSQL, now, now, now, namespace, row.ID, revision)
+		if err := changed(res, err, 1, "cancel task "+row.ID.String()); err != nil {
+			return err
+		}
+		_, err = appendEvents(ctx, tx, namespace, []newEvent{{
+			Type: result.TaskCancelled, Snapshot: row.snapshot(), Details: task.Details{State: task.Cancelled, Reason: task.ReasonCancelRequested},
+		}})
+		return err
+	}
+	if _, ok := task.Next(state, task.CancelRunning); ok {
+		row.Revision, row.CancelRequestedAt, row.UpdatedAt = revision+1, &now, now
+		res, err := tx.ExecContext(ctx, requestCancelSQL, now, now, namespace, row.ID, revision)
+		return changed(res, err, 1, "request cancel of task "+row.ID.String())
+	}
+	return errs.New(errs.StateConflict, "task %s is %s and can no longer be cancelled", row.ID, row.State)
+}
