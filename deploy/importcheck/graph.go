@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"os/exec"
-	"path"
 	"slices"
 	"strings"
 )
@@ -88,19 +86,24 @@ func parse(r io.Reader) (*graph, error) {
 func newGraph(list []*goPkg) *graph {
 	g := &graph{pkgs: make(map[string]*goPkg, len(list))}
 	for _, p := range list {
-		if p.Error != nil && strings.HasPrefix(p.ImportPath, prefix) {
-			g.broken = append(g.broken, p.ImportPath+": "+p.Error.Err)
-		}
 		plain, _, variant := strings.Cut(p.ImportPath, " ") // "a [b.test]" is a, built again for the tests of b
-		if p.ForTest != "" && (strings.HasSuffix(plain, ".test") || strings.HasSuffix(plain, "_test")) || !variant && strings.HasSuffix(plain, ".test") {
-			continue // the files and imports of tests are taken from TestImports and XTestImports
+		if p.Error != nil {
+			g.broken = append(g.broken, plain+": "+p.Error.Err)
+		}
+		if strings.HasSuffix(plain, ".test") || p.ForTest != "" && strings.HasSuffix(plain, "_test") {
+			continue // what tests import is in TestImports and XTestImports of the package itself
 		}
 		if _, known := g.pkgs[plain]; known && variant {
 			continue
 		}
 		p.ImportPath = plain
+		for i, ip := range p.Imports {
+			p.Imports[i], _, _ = strings.Cut(ip, " ")
+		}
 		g.pkgs[plain] = p
 	}
+	slices.Sort(g.broken)
+	g.broken = slices.Compact(g.broken)
 	for _, ip := range slices.Sorted(maps.Keys(g.pkgs)) {
 		if strings.HasPrefix(ip, prefix) {
 			g.ours = append(g.ours, ip)
@@ -115,10 +118,10 @@ func (g *graph) check(rules []importRule) []breach {
 	for _, from := range g.ours {
 		p := g.pkgs[from]
 		for _, r := range rules {
-			if !r.from.has(from) || r.except.has(from) {
+			if !r.from.has(from) || r.except.has(from) || r.exempt != nil && r.exempt(p) {
 				continue
 			}
-			if r.files&productFiles != 0 && !(isTestPackage(p) && r.files == productFiles) {
+			if r.files&productFiles != 0 {
 				found = append(found, g.follow(p, "", p.Imports, r)...)
 			}
 			if r.files&testFiles != 0 {
@@ -171,12 +174,11 @@ func short(importPath string) string { return strings.TrimPrefix(importPath, pre
 // goCommand runs the go command and returns its output. Its complaints are in the error.
 func goCommand(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Env = os.Environ()
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("go %s: %w\n%s", path.Join(args[:min(2, len(args))]...), err, stderr.Bytes())
+		return nil, fmt.Errorf("go %s: %w\n%s", strings.Join(args[:2], " "), err, stderr.Bytes())
 	}
 	return out, nil
 }

@@ -23,6 +23,14 @@ type wireError struct {
 	Message string `json:"message"`
 }
 
+// err returns the error, or nil for none.
+func (w *wireError) err() error {
+	if w == nil {
+		return nil
+	}
+	return &Error{Code: w.Code, Message: w.Message}
+}
+
 // refusal reads an HTTP answer that says no. One without Orbit's envelope comes from something in
 // between; it is UNAVAILABLE, CAPACITY_EXCEEDED or INTERNAL, so that a proxy's 404 is never taken for a
 // missing resource.

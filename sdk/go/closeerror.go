@@ -53,10 +53,21 @@ func (e *CloseError) Unwrap() error {
 	return e.cause
 }
 
-// Is reports whether target is the code in the close's reason.
+// Is reports whether target is the code in the close's reason, or the one that its number stands for.
 func (e *CloseError) Is(target error) bool {
 	code, ok := target.(Code)
-	return ok && string(code) == e.Reason
+	if !ok {
+		return false
+	}
+	switch e.Code {
+	case CloseUnauthenticated:
+		return code == ErrUnauthenticated
+	case ClosePermissionDenied:
+		return code == ErrPermissionDenied
+	case CloseNotFound:
+		return code == ErrNotFound
+	}
+	return string(code) == e.Reason
 }
 
 // Reconnect reports whether to come back: false for codes that another try cannot change (1009 and every

@@ -22,6 +22,13 @@ type Transport struct {
 
 const defaultHandshakeTimeout = 15 * time.Second
 
+func (t Transport) handshakeTimeout() time.Duration {
+	if t.HandshakeTimeout > 0 {
+		return t.HandshakeTimeout
+	}
+	return defaultHandshakeTimeout
+}
+
 // endpoint is where a socket goes and as whom.
 type endpoint struct {
 	base        string

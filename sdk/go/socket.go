@@ -19,7 +19,7 @@ const (
 // by reply_to. It ends exactly once; done is closed then and err says why.
 type socket struct {
 	ws        *websocket.Conn
-	push      func(*frame) // frames that answer nothing, in order; runs on the reader, must not block
+	push      func(*frame) error // frames that answer nothing, in order; on the reader, must not block; an error ends the socket
 	done      chan struct{}
 	sessionID string
 
@@ -32,7 +32,7 @@ type socket struct {
 }
 
 // openSocket dials and starts the reader; the caller then says hello.
-func openSocket(ctx context.Context, e endpoint, push func(*frame)) (*socket, error) {
+func openSocket(ctx context.Context, e endpoint, push func(*frame) error) (*socket, error) {
 	ws, err := e.dial(ctx)
 	if err != nil {
 		return nil, err
@@ -106,13 +106,18 @@ func (s *socket) send(typ string, body []byte) (func(context.Context) (json.RawM
 func (s *socket) write(text []byte) error {
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
-	select {
-	case <-s.done:
-		return s.err
-	default:
+	s.mu.Lock()
+	ended := s.err
+	s.mu.Unlock()
+	if ended != nil {
+		return ended
 	}
 	_ = s.ws.SetWriteDeadline(time.Now().Add(writeLimit))
-	if err := s.ws.WriteMessage(websocket.TextMessage, text); err != nil {
+	err := s.ws.WriteMessage(websocket.TextMessage, text)
+	if errors.Is(err, websocket.ErrCloseSent) {
+		return ErrConnClosed
+	}
+	if err != nil {
 		return s.fail(&CloseError{Code: CloseAbnormal, Reason: "write: " + err.Error(), cause: err})
 	}
 	return nil
@@ -182,12 +187,15 @@ func (s *socket) read() {
 			_ = s.fail(&CloseError{Code: CloseAbnormal, Reason: "the peer sent a malformed frame"})
 			return
 		}
-		s.deliver(f)
+		if err := s.deliver(f); err != nil {
+			_ = s.fail(&CloseError{Code: CloseAbnormal, Reason: "the peer sent a malformed " + f.Type, cause: err})
+			return
+		}
 	}
 }
 
 // deliver hands a frame to the request that it answers, or to push.
-func (s *socket) deliver(f *frame) {
+func (s *socket) deliver(f *frame) error {
 	s.mu.Lock()
 	answered := s.waiting[f.ReplyTo]
 	delete(s.waiting, f.ReplyTo)
@@ -200,8 +208,9 @@ func (s *socket) deliver(f *frame) {
 	case answered != nil:
 		answered <- f
 	case f.Type != "error" && f.ReplyTo == "":
-		s.push(f)
+		return s.push(f)
 	}
+	return nil
 }
 
 // closeReason turns the reader's error into how the socket ended.
