@@ -81,7 +81,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("mysqld: make the data folder: %w", err)
 	}
-	prog, err := findProgram(ctx)
+	prog, err := findProgram(ctx, places())
 	if err != nil {
 		return nil, err
 	}

@@ -39,18 +39,20 @@ func places() []string {
 	return dirs
 }
 
-// findProgram returns the server named by ORBIT_MYSQLD, or else the first one on PATH or in places, MariaDB before MySQL.
-func findProgram(ctx context.Context) (program, error) {
+// findProgram returns the server named by ORBIT_MYSQLD, or else the first one on PATH or in others, MariaDB before MySQL.
+func findProgram(ctx context.Context, others []string) (program, error) {
 	path := os.Getenv("ORBIT_MYSQLD")
 	if path != "" {
 		if !executable(path) {
 			return program{}, fmt.Errorf("mysqld: ORBIT_MYSQLD is set to %s, which is not a program: %w", path, ErrNotInstalled)
 		}
 	} else {
-		path = search(append(filepath.SplitList(os.Getenv("PATH")), places()...), "mariadbd", "mysqld")
+		path = search(append(filepath.SplitList(os.Getenv("PATH")), others...), "mariadbd", "mysqld")
 	}
 	if path == "" {
-		return program{}, notInstalled()
+		return program{}, fmt.Errorf("mysqld: %w: neither mariadbd nor mysqld is on PATH or in the usual places; "+
+			"install MariaDB 10.11+ or MySQL 8.4+ (Debian, Ubuntu: apt-get install mariadb-server; macOS: brew install mariadb) "+
+			"or set ORBIT_MYSQLD to the server program", ErrNotInstalled)
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -65,12 +67,6 @@ func findProgram(ctx context.Context) (program, error) {
 		p.flavor = mariadb
 	}
 	return p, nil
-}
-
-func notInstalled() error {
-	return fmt.Errorf("mysqld: %w: neither mariadbd nor mysqld is on PATH or in the usual places; "+
-		"install MariaDB 10.11+ or MySQL 8.4+ (Debian, Ubuntu: apt-get install mariadb-server; macOS: brew install mariadb) "+
-		"or set ORBIT_MYSQLD to the server program", ErrNotInstalled)
 }
 
 // args returns the server's command line. Each setting that differs from both servers' defaults is here.
@@ -104,8 +100,8 @@ func (p program) args(o Options, socket string, port int) []string {
 	return append(append(args, asRoot()...), o.ExtraArgs...)
 }
 
-// initialise completes dir: the init file, the temporary folder, and the data when there are none. Data are made under another name and then moved, so that a
-// folder left half made is never used.
+// initialise completes dir: the init file, the temporary folder, and the data when there are none. Data are made under
+// another name and then moved, so that a folder left half made is never used.
 func (p program) initialise(ctx context.Context, dir string) error {
 	data, tmp, flavorFile := filepath.Join(dir, "data"), filepath.Join(dir, "tmp"), filepath.Join(dir, "flavor")
 	// Its own: a MariaDB that starts removes the temporary tables of every server with the same tmpdir.

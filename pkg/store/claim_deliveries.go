@@ -34,6 +34,7 @@ type Turn struct {
 	Enabled bool
 	Cursor  uint64     // materialised up to here
 	Head    uint64     // as this turn saw it
+	Waiting bool       // un-acked deliveries are left that no one holds
 	NextDue *time.Time // when a lease ends or a delayed delivery becomes available
 	Now     time.Time  // the database clock
 }
@@ -57,7 +58,10 @@ func (s *Store) ClaimDeliveries(ctx context.Context, namespace, subscription ids
 		if sub.Enabled {
 			err = t.run(ctx, tx, wants)
 		}
-		out = Turn{Claimed: t.claimed, Enabled: sub.Enabled, Cursor: sub.CursorSequence, Head: stream.Head, NextDue: t.nextDue, Now: t.now}
+		out = Turn{
+			Claimed: t.claimed, Enabled: sub.Enabled, Cursor: sub.CursorSequence, Head: stream.Head,
+			Waiting: sub.PendingCount > len(t.leased)+len(t.claimed), NextDue: t.nextDue, Now: t.now,
+		}
 		return err
 	})
 	if err != nil {

@@ -49,13 +49,9 @@ func (s *Store) CallerOf(ctx context.Context, credential ids.ID, digest [32]byte
 	if err != nil {
 		return nil, classify(fmt.Errorf("read credential %s: %w", credential, err))
 	}
-	actions, err := access.ParseActions(string(row.Actions))
+	caller, err := row.caller()
 	if err != nil {
-		return nil, fmt.Errorf("credential %s: %w", row.ID, err)
-	}
-	caller := &access.Caller{
-		NamespaceID: row.NamespaceID, ApplicationID: row.ApplicationID, CredentialID: row.ID,
-		Actions: actions, AllQueues: row.AllQueues,
+		return nil, err
 	}
 	if !row.AllQueues {
 		if err := s.db.SelectContext(ctx, &caller.Queues, "SELECT queue_id FROM credential_queues WHERE credential_id = ?", row.ID); err != nil {
@@ -63,6 +59,16 @@ func (s *Store) CallerOf(ctx context.Context, credential ids.ID, digest [32]byte
 		}
 	}
 	return caller, nil
+}
+
+func (r *credentialRow) caller() (*access.Caller, error) {
+	actions, err := access.ParseActions(string(r.Actions))
+	if err != nil {
+		return nil, fmt.Errorf("credential %s: %w", r.ID, err)
+	}
+	return &access.Caller{
+		NamespaceID: r.NamespaceID, ApplicationID: r.ApplicationID, CredentialID: r.ID, Actions: actions, AllQueues: r.AllQueues,
+	}, nil
 }
 
 func errUnauthenticated() error {

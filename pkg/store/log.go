@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/jmoiron/sqlx"
@@ -65,19 +66,25 @@ type Stream struct {
 	WakeVersion uint64 `db:"wake_version"`
 }
 
-// Streams reads the heads of many namespaces in one query.
-func (s *Store) Streams(ctx context.Context, namespaces []ids.ID) ([]Stream, error) {
+// Streams reads the heads of many namespaces and the database clock in one query.
+func (s *Store) Streams(ctx context.Context, namespaces []ids.ID) (streams []Stream, now time.Time, err error) {
 	args := make([]any, len(namespaces))
 	for i, id := range namespaces {
 		args[i] = id
 	}
-	var out []Stream
-	err := s.db.SelectContext(ctx, &out,
-		"SELECT namespace_id, head, wake_version FROM result_streams WHERE namespace_id IN ("+marks(len(args))+")", args...)
-	if err != nil {
-		return nil, classify(fmt.Errorf("read heads of %d namespaces: %w", len(args), err))
+	var rows []struct {
+		Stream
+		Now time.Time `db:"now"`
 	}
-	return out, nil
+	err = s.db.SelectContext(ctx, &rows,
+		"SELECT namespace_id, head, wake_version, UTC_TIMESTAMP(6) AS now FROM result_streams WHERE namespace_id IN ("+marks(len(args))+")", args...)
+	if err != nil {
+		return nil, now, classify(fmt.Errorf("read heads of %d namespaces: %w", len(args), err))
+	}
+	for _, row := range rows {
+		streams, now = append(streams, row.Stream), row.Now
+	}
+	return streams, now, nil
 }
 
 // wake makes every gateway look at the namespace's subscriptions and credentials again. It locks

@@ -135,7 +135,9 @@ func (s *Store) GetTask(ctx context.Context, c *access.Caller, id ids.ID) (*task
 	return t, nil
 }
 
-func errTaskNotFound(id ids.ID) error { return errs.New(errs.NotFound, "task %s does not exist here", id) }
+func errTaskNotFound(id ids.ID) error {
+	return errs.New(errs.NotFound, "task %s does not exist here", id)
+}
 
 // lockTask reads one task for update, NOT_FOUND outside the caller's scope.
 func lockTask(ctx context.Context, tx *sqlx.Tx, c *access.Caller, id ids.ID, lock string) (*taskRow, error) {

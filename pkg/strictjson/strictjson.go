@@ -42,7 +42,19 @@ var options = json.JoinOptions(
 
 // Decode reads one JSON object into v. Every failure is INVALID_ARGUMENT naming the member; values
 // sent by the client are not repeated, since they may be secrets.
-func Decode(data []byte, v any) error {
+func Decode(data []byte, v any) error { return decode(data, v, options) }
+
+// DecodeEnvelope is Decode for a value whose member "body" is Raw and is judged on its own: a
+// duplicate key inside it comes back as bodyErr while the rest of the envelope is still read.
+func DecodeEnvelope(data []byte, v any) (bodyErr, err error) {
+	err = decode(data, v, options)
+	if err == nil || !strings.HasPrefix(errs.MessageOf(err), "body.") {
+		return nil, err
+	}
+	return err, decode(data, v, json.JoinOptions(options, jsontext.AllowDuplicateNames(true)))
+}
+
+func decode(data []byte, v any, options json.Options) error {
 	if kind := jsontext.Value(data).Kind(); kind != '{' && kind != jsontext.KindInvalid {
 		return errs.Invalid("body", "must be a JSON object")
 	}

@@ -10,7 +10,8 @@ type Assignment struct {
 	Task    AssignedTask
 	Attempt Attempt
 
-	secret Secret
+	secret   Secret
+	received time.Time // by the local monotonic clock
 }
 
 // AssignedTask is the task as a worker sees it. Input is the submitter's JSON text byte for byte.
@@ -65,5 +66,5 @@ func decodeAssignment(body json.RawMessage) (*Assignment, error) {
 	if err := json.Unmarshal(body, &wire); err != nil {
 		return nil, err
 	}
-	return &Assignment{Task: wire.Task, Attempt: wire.Attempt, secret: wire.LeaseSecret}, nil
+	return &Assignment{Task: wire.Task, Attempt: wire.Attempt, secret: wire.LeaseSecret, received: time.Now()}, nil
 }

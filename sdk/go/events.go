@@ -77,7 +77,8 @@ type Delivery struct {
 	Event    ResultEvent
 	RawEvent json.RawMessage
 
-	secret Secret
+	secret   Secret
+	received time.Time // by the local monotonic clock
 }
 
 // Proof is the right to acknowledge this delivery.
@@ -106,6 +107,6 @@ func decodeDelivery(body json.RawMessage) (*Delivery, error) {
 	if err := json.Unmarshal(body, &wire); err != nil {
 		return nil, err
 	}
-	d := &Delivery{EventDelivery: wire.Delivery, RawEvent: wire.Event, secret: wire.LeaseSecret}
+	d := &Delivery{EventDelivery: wire.Delivery, RawEvent: wire.Event, secret: wire.LeaseSecret, received: time.Now()}
 	return d, json.Unmarshal(wire.Event, &d.Event)
 }

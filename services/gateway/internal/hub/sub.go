@@ -1,0 +1,206 @@
+package hub
+
+import (
+	"time"
+
+	"git.yuntuo.hk/k2safe/orbit/pkg/ids"
+	"git.yuntuo.hk/k2safe/orbit/pkg/store"
+)
+
+// Sub is one subscription with connections on this node. Its fields are guarded by the hub's lock.
+type Sub struct {
+	Key         Key
+	Application ids.ID
+
+	hub      *Hub
+	members  map[ids.ID]*Member
+	rotation []*Member       // who is served first in the next turn
+	held     map[ids.ID]hold // un-acked deliveries of this node's connections
+
+	enabled bool
+	busy    bool       // queued for a turn or in one
+	dirty   bool       // something happened that a turn may act on
+	seen    uint64     // head of the log as of the last turn
+	more    bool       // the last turn left work behind for lack of room or capacity
+	next    *time.Time // a lease ends or a delayed delivery becomes available
+	pause   time.Duration
+	rest    time.Time // no turn before this: the last one failed or could serve nobody
+}
+
+type hold struct {
+	session ids.ID
+	until   time.Time
+}
+
+// How long to wait before looking again for room that only others can make.
+const (
+	minPause = 50 * time.Millisecond
+	maxPause = time.Second
+)
+
+func (s *Sub) due(now time.Time) bool {
+	if s.busy || !s.enabled || now.Before(s.rest) || !s.hungry(now) {
+		return false
+	}
+	return s.dirty || s.hub.streams[s.Key.Namespace].Head > s.seen || s.next != nil && !now.Before(*s.next)
+}
+
+// hungry reports that some connection could take a delivery.
+func (s *Sub) hungry(now time.Time) bool {
+	if len(s.held) == 0 {
+		return len(s.members) > 0
+	}
+	counts := s.counts(now)
+	for _, m := range s.rotation {
+		if counts[m.SessionID] < m.Capacity {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Sub) counts(now time.Time) map[ids.ID]int {
+	counts := make(map[ids.ID]int, len(s.members))
+	for id, h := range s.held {
+		if now.Before(h.until) {
+			counts[h.session]++
+		} else {
+			delete(s.held, id)
+		}
+	}
+	return counts
+}
+
+func (s *Sub) notBefore(at time.Time) {
+	if s.next == nil || at.Before(*s.next) {
+		s.next = &at
+	}
+}
+
+// BeginTurn returns the connections that can take deliveries, fairest first. Their full capacity is
+// given: what they hold is counted in the transaction (R6.3).
+func (s *Sub) BeginTurn() []store.SessionWant {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	s.dirty, s.next = false, nil
+	counts := s.counts(s.hub.now())
+	var wants []store.SessionWant
+	for _, m := range s.rotation {
+		if counts[m.SessionID] < m.Capacity && !m.Congested() {
+			wants = append(wants, store.SessionWant{SessionID: m.SessionID, Capacity: m.Capacity})
+		}
+	}
+	if len(s.rotation) > 1 {
+		s.rotation = append(s.rotation[1:], s.rotation[0])
+	}
+	if len(wants) == 0 {
+		s.dirty = true
+		s.rest = s.wait() // every hungry connection is congested
+	}
+	return wants
+}
+
+// wait schedules another look, later each time.
+func (s *Sub) wait() time.Time {
+	s.pause = min(max(2*s.pause, minPause), maxPause)
+	at := s.hub.now().Add(s.pause)
+	s.notBefore(at)
+	return at
+}
+
+// EndTurn takes a committed turn: hands out the deliveries and decides when to look again.
+func (s *Sub) EndTurn(turn store.Turn) {
+	byMember := s.settle(turn)
+	for m, claimed := range byMember {
+		m.Deliver(claimed)
+	}
+}
+
+func (s *Sub) settle(turn store.Turn) map[*Member][]store.Claimed {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	s.hub.clock = time.Until(turn.Now)
+	s.busy, s.enabled, s.seen = false, turn.Enabled, max(s.seen, turn.Head)
+	s.more = turn.Cursor < turn.Head || turn.Waiting
+	if turn.NextDue != nil {
+		s.notBefore(*turn.NextDue)
+	}
+	out := make(map[*Member][]store.Claimed, len(s.members))
+	for _, c := range turn.Claimed {
+		if m := s.members[c.SessionID]; m != nil { // else it closed meanwhile; the lease runs out
+			s.held[c.Delivery.ID] = hold{c.SessionID, *c.Delivery.LeaseUntil}
+			out[m] = append(out[m], c)
+		}
+	}
+	switch {
+	case len(turn.Claimed) > 0:
+		s.pause = 0
+	case s.more && s.hungry(s.hub.now()): // the backlog is full of others' deliveries
+		s.wait()
+	}
+	return out
+}
+
+// AbortTurn gives up a turn that failed; every connection of the subscription learns why.
+func (s *Sub) AbortTurn(err error) {
+	s.hub.mu.Lock()
+	s.busy, s.dirty = false, true
+	s.rest = s.wait()
+	members := append([]*Member(nil), s.rotation...)
+	s.hub.mu.Unlock()
+	for _, m := range members {
+		m.Fail(err)
+	}
+}
+
+// SkipTurn ends a turn that found nobody to serve.
+func (s *Sub) SkipTurn() {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	s.busy = false
+}
+
+// Settled takes deliveries that are no longer held, acknowledged on whichever connection.
+func (s *Sub) Settled(deliveries []ids.ID) {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	for _, id := range deliveries {
+		delete(s.held, id)
+	}
+	if s.more {
+		s.dirty = true
+	}
+}
+
+// Claim reports whether the subscription is worth a turn now, and marks it queued.
+func (s *Sub) Claim() bool {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	if s.hub.draining || !s.due(s.hub.now()) {
+		return false
+	}
+	s.busy = true
+	return true
+}
+
+// Enabled is what the last turn or scan saw.
+func (s *Sub) Enabled() bool {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	return s.enabled
+}
+
+// Changed takes the row as read just now, after something about it changed: a resume or a manual
+// retry makes a turn worthwhile.
+func (s *Sub) Changed(enabled bool) {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	s.enabled, s.dirty = enabled, true
+}
+
+// Holds is how many un-acked deliveries a connection has.
+func (s *Sub) Holds(session ids.ID) int {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	return s.counts(s.hub.now())[session]
+}

@@ -1,0 +1,142 @@
+// Package pipeline is how work reaches the database in batches: claim turns, acks, the scan that
+// finds what is due, and the watch over credentials.
+package pipeline
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"git.yuntuo.hk/k2safe/orbit/pkg/errs"
+	"git.yuntuo.hk/k2safe/orbit/pkg/ids"
+	"git.yuntuo.hk/k2safe/orbit/pkg/store"
+	"git.yuntuo.hk/k2safe/orbit/services/gateway/internal/hub"
+)
+
+// ClaimLimits guard the node and its database (R6.7).
+type ClaimLimits struct {
+	InFlight    int // turns at once
+	PerApp      int // of one application
+	Queued      int // waiting + in flight
+	PerScan     int // queued by one scan
+	TurnTimeout time.Duration
+}
+
+// Claims runs claim turns, rotating over applications and, within one, over subscriptions.
+type Claims struct {
+	limits ClaimLimits
+	store  *store.Store
+	hub    *hub.Hub
+	log    *zap.Logger
+
+	mu       sync.Mutex
+	waiting  map[ids.ID][]*hub.Sub // by application
+	ring     []ids.ID              // applications with something waiting, next first
+	running  map[ids.ID]int
+	inFlight int
+	queued   int // waiting, without those in flight
+	turns    sync.WaitGroup
+}
+
+// NewClaims returns a pool with nothing in flight.
+func NewClaims(limits ClaimLimits, s *store.Store, h *hub.Hub, log *zap.Logger) *Claims {
+	return &Claims{limits: limits, store: s, hub: h, log: log, waiting: map[ids.ID][]*hub.Sub{}, running: map[ids.ID]int{}}
+}
+
+// Scan queues what the hub holds due, a few at a time so that one scan cannot flood the pool.
+func (c *Claims) Scan() {
+	c.mu.Lock()
+	room := min(c.limits.PerScan, c.limits.Queued-c.queued-c.inFlight)
+	c.mu.Unlock()
+	if room <= 0 {
+		return
+	}
+	for _, sub := range c.hub.Due(room) {
+		c.enqueue(sub)
+	}
+}
+
+// Offer queues one subscription at once if it is due.
+func (c *Claims) Offer(sub *hub.Sub) {
+	c.mu.Lock()
+	full := c.queued+c.inFlight >= c.limits.Queued
+	c.mu.Unlock()
+	if !full && sub.Claim() { // a full pool leaves it to the next scan
+		c.enqueue(sub)
+	}
+}
+
+// enqueue takes a subscription that the hub has marked queued.
+func (c *Claims) enqueue(sub *hub.Sub) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	app := sub.Application
+	if len(c.waiting[app]) == 0 {
+		c.ring = append(c.ring, app)
+	}
+	c.waiting[app] = append(c.waiting[app], sub)
+	c.queued++
+	c.dispatch()
+}
+
+// dispatch starts turns while there is room; called with the lock held.
+func (c *Claims) dispatch() {
+	for i := 0; i < len(c.ring) && c.inFlight < c.limits.InFlight; {
+		app := c.ring[i]
+		if c.running[app] >= c.limits.PerApp {
+			i++
+			continue
+		}
+		sub := c.waiting[app][0]
+		c.waiting[app] = c.waiting[app][1:]
+		c.ring = append(c.ring[:i], c.ring[i+1:]...)
+		if len(c.waiting[app]) > 0 {
+			c.ring = append(c.ring, app) // to the end: the others come first
+		} else {
+			delete(c.waiting, app)
+		}
+		c.queued--
+		c.inFlight++
+		c.running[app]++
+		c.turns.Add(1)
+		go c.run(sub)
+	}
+}
+
+func (c *Claims) run(sub *hub.Sub) {
+	defer c.turns.Done()
+	c.turn(sub)
+	c.mu.Lock()
+	c.inFlight--
+	if c.running[sub.Application]--; c.running[sub.Application] == 0 {
+		delete(c.running, sub.Application)
+	}
+	c.dispatch()
+	c.mu.Unlock()
+	c.Offer(sub)
+}
+
+func (c *Claims) turn(sub *hub.Sub) {
+	wants := sub.BeginTurn()
+	if len(wants) == 0 {
+		sub.SkipTurn()
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.limits.TurnTimeout)
+	defer cancel()
+	turn, err := c.store.ClaimDeliveries(ctx, sub.Key.Namespace, sub.Key.Subscription, wants)
+	if err == nil {
+		sub.EndTurn(turn)
+		return
+	}
+	if errs.Is(err, errs.Internal) {
+		c.log.Error("claim turn failed; its connections are closed and may come back",
+			zap.Stringer("namespace_id", sub.Key.Namespace), zap.Stringer("subscription_id", sub.Key.Subscription), zap.Error(err))
+	}
+	sub.AbortTurn(err)
+}
+
+// Wait returns when no turn is in flight; after hub.Drain none begins.
+func (c *Claims) Wait() { c.turns.Wait() }

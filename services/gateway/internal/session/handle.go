@@ -1,0 +1,135 @@
+package session
+
+import (
+	"time"
+
+	"git.yuntuo.hk/k2safe/orbit/pkg/delivery"
+	"git.yuntuo.hk/k2safe/orbit/pkg/errs"
+	"git.yuntuo.hk/k2safe/orbit/pkg/ids"
+	"git.yuntuo.hk/k2safe/orbit/pkg/store"
+	"git.yuntuo.hk/k2safe/orbit/services/gateway/internal/pipeline"
+	"git.yuntuo.hk/k2safe/orbit/services/gateway/internal/wire"
+)
+
+// Blocked stops reading while the window is full.
+func (s *session) Blocked() bool { return s.underWay.Load() >= window }
+
+// Handle takes one frame. A malformed envelope or a wrong session closes; a bad command is answered.
+func (s *session) Handle(data []byte) {
+	frame, err := wire.Parse(data)
+	if err == nil {
+		err = frame.CheckSession(s.id)
+	}
+	if err != nil {
+		s.conn.Close(wire.ClosePolicy, "policy: "+errs.MessageOf(err))
+		return
+	}
+	switch frame.Type {
+	case "event.ack":
+		err = s.ack(&frame)
+	case "events.ping":
+		err = s.ping(&frame)
+	default:
+		err = errs.Invalid("type", "%s is not a command of this socket", wire.Shown(frame.Type))
+	}
+	if err != nil {
+		s.fail(err, &frame.MessageID)
+	}
+}
+
+func (s *session) fail(err error, replyTo *ids.ID) {
+	s.conn.FailWith(s.server.Log, s.peer, err, replyTo, &s.id)
+}
+
+type proof struct {
+	DeliveryID  *ids.ID      `json:"delivery_id"`
+	Epoch       *ids.Counter `json:"epoch"`
+	LeaseSecret *ids.Secret  `json:"lease_secret"`
+}
+
+func (p *proof) validate() (delivery.Proof, error) {
+	switch {
+	case p.DeliveryID == nil:
+		return delivery.Proof{}, errs.Invalid("delivery_id", "is required")
+	case p.Epoch == nil:
+		return delivery.Proof{}, errs.Invalid("epoch", "is required")
+	case p.LeaseSecret == nil:
+		return delivery.Proof{}, errs.Invalid("lease_secret", "is required")
+	}
+	return delivery.Proof{DeliveryID: *p.DeliveryID, Epoch: *p.Epoch, Digest: p.LeaseSecret.Digest()}, nil
+}
+
+func (s *session) ack(frame *wire.Frame) error {
+	var body proof
+	if err := frame.Decode(&body); err != nil {
+		return err
+	}
+	p, err := body.validate()
+	if err != nil {
+		return err
+	}
+	replyTo := frame.MessageID
+	s.underWay.Add(1)
+	s.server.Acks.Add(s.sub, pipeline.Ack{Credential: s.peer.Caller.CredentialID, Proof: p, Reply: func(r store.AckResult) {
+		s.underWay.Add(-1)
+		if r.Err != nil {
+			s.fail(r.Err, &replyTo)
+			return
+		}
+		s.conn.Send(s.acked(replyTo, p, r))
+	}})
+	return nil
+}
+
+func (s *session) acked(replyTo ids.ID, p delivery.Proof, r store.AckResult) []byte {
+	b := wire.Open(make([]byte, 0, 448), "ack", &replyTo, &s.id)
+	b = append(b, `{"delivery_id":`...)
+	b = wire.AppendID(b, p.DeliveryID)
+	b = append(b, `,"event_id":`...)
+	b = wire.AppendID(b, r.EventID)
+	b = append(b, `,"epoch":`...)
+	b = wire.AppendCounter(b, p.Epoch)
+	b = append(b, `,"acknowledged_at":`...)
+	b = wire.AppendTime(b, r.AcknowledgedAt)
+	b = append(b, `,"deduplicated":`...)
+	b = wire.AppendBool(b, r.Deduplicated)
+	return wire.Close(append(b, '}'))
+}
+
+// ping is answered by a scan that begins after it: the credential was checked again and enabled is
+// as of then (R6.6).
+func (s *session) ping(frame *wire.Frame) error {
+	if err := frame.Decode(&struct{}{}); err != nil {
+		return err
+	}
+	replyTo := frame.MessageID
+	s.underWay.Add(1)
+	s.server.Scanner.Ask(func(now time.Time, err error) {
+		s.underWay.Add(-1)
+		if err != nil {
+			s.fail(err, &replyTo)
+			return
+		}
+		b := wire.Open(make([]byte, 0, 320), "ack", &replyTo, &s.id)
+		b = append(b, `{"server_time":`...)
+		b = wire.AppendTime(b, now)
+		b = append(b, `,"enabled":`...)
+		b = wire.AppendBool(b, s.sub.Enabled())
+		s.conn.Send(wire.Close(append(b, '}')))
+	})
+	return nil
+}
+
+// deliver sends committed leases.
+func (s *session) deliver(claimed []store.Claimed) {
+	for _, c := range claimed {
+		b := wire.Open(make([]byte, 0, 1536+len(c.Event.Snapshot)), "event.deliver", nil, &s.id)
+		b = append(b, `{"delivery":`...)
+		b = c.Delivery.AppendJSON(b)
+		b = append(b, `,"event":`...)
+		b = c.Event.AppendJSON(b)
+		b = append(b, `,"lease_secret":"`...)
+		b = append(b, c.Secret.Text()...)
+		s.conn.Send(wire.Close(append(b, `"}`...)))
+	}
+}
