@@ -8,10 +8,12 @@ require (
 	github.com/go-sql-driver/mysql v1.8.1
 	github.com/google/uuid v1.6.0
 	github.com/jmoiron/sqlx v1.4.0
+	go.uber.org/zap v1.28.0
 )
 
 require (
 	filippo.io/edwards25519 v1.1.0 // indirect
+	go.uber.org/multierr v1.10.0 // indirect
 	github.com/golang-migrate/migrate/v4 v4.20.1
 )
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jmoiron/sqlx"
+	"go.uber.org/zap"
 
 	"git.yuntuo.hk/k2safe/orbit/migrations"
 	"git.yuntuo.hk/k2safe/orbit/pkg/errs"
@@ -112,6 +113,23 @@ func (s *Store) CheckSchema(ctx context.Context) error {
 		return fmt.Errorf("the database is at schema version %d, this binary needs %d: %s", row.Version, want, schemaAdvice(row.Version, want))
 	}
 	return nil
+}
+
+// AwaitSchema waits for the database to be reachable and then checks its version. While it is away
+// the process lives and says so, rather than ending in a crash loop.
+func (s *Store) AwaitSchema(ctx context.Context, log *zap.Logger) error {
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := s.CheckSchema(ctx)
+		if err == nil || !errs.Is(err, errs.Unavailable) {
+			return err
+		}
+		log.Warn("waiting for the database", zap.Duration("next_try_in", wait), zap.Error(err))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
 }
 
 func schemaAdvice(have, want uint) string {

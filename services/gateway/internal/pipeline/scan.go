@@ -144,3 +144,10 @@ func (s *Scanner) refresh(ctx context.Context, namespaces []ids.ID) error {
 	}
 	return nil
 }
+
+// Hint says that this process has just committed events up to head: their subscriptions are
+// claimed for at once, without waiting for a scan.
+func (s *Scanner) Hint(namespace ids.ID, head uint64) {
+	s.hub.Hint(namespace, head)
+	s.claims.Scan()
+}

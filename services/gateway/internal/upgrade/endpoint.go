@@ -38,10 +38,10 @@ type Endpoint struct {
 	Serve        func(ctx context.Context, conn *Conn, peer Peer)
 	Log          *zap.Logger
 
-	mu      sync.Mutex
-	open    int
-	drained bool
-	running sync.WaitGroup
+	mu        sync.Mutex
+	open      int
+	admitting bool
+	running   sync.WaitGroup
 }
 
 // authTimeout bounds the look at the database before the upgrade.
@@ -135,8 +135,8 @@ func bearer(r *http.Request) (string, error) {
 func (e *Endpoint) enter() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.drained {
-		return errs.New(errs.Unavailable, "this node is shutting down; connect again")
+	if !e.admitting {
+		return errs.New(errs.Unavailable, "this node is starting or shutting down; connect again")
 	}
 	if e.open >= e.MaxConns {
 		return errs.New(errs.CapacityExceeded, "this node holds its %d connections; try another node or again in 1 s", e.MaxConns)
@@ -160,11 +160,11 @@ func (e *Endpoint) Open() int {
 	return e.open
 }
 
-// Refuse lets no further connection in: they get 503.
-func (e *Endpoint) Refuse() {
+// Admit opens or closes the door; behind a closed one requests get 503. It begins closed.
+func (e *Endpoint) Admit(open bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.drained = true
+	e.admitting = open
 }
 
 // Wait returns when every connection has ended.

@@ -1,0 +1,31 @@
+// Orbit-gateway holds the sockets: events to consumers, tasks to workers. It meets the management
+// service only in the database.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	if len(os.Args) > 1 {
+		fmt.Print(usage)
+		if os.Args[1] != "-h" && os.Args[1] != "--help" {
+			os.Exit(2)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	cfg, err := loadConfig()
+	if err == nil {
+		err = run(ctx, cfg)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "orbit-gateway:", err)
+		os.Exit(1)
+	}
+}
