@@ -132,3 +132,24 @@ func (r Retry) Validate() error {
 	}
 	return subscription.CheckReason(r.Reason)
 }
+
+// CommandKind is what a consumer does with a lease.
+type CommandKind string
+
+// Release and Extend are extensions of the user's protocol (R6.10).
+const (
+	Ack     CommandKind = "ack"
+	Release CommandKind = "release"
+	Extend  CommandKind = "extend"
+)
+
+// MaxDelay bounds how far a release may put a delivery off.
+const MaxDelay = 15 * time.Minute
+
+// Command is one decision on a lease with its proof.
+type Command struct {
+	Kind   CommandKind
+	Proof  Proof
+	Delay  time.Duration // release: until it is available again
+	Refund bool          // release: never started, so the attempt does not count
+}

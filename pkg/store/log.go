@@ -64,6 +64,7 @@ type Stream struct {
 	NamespaceID ids.ID `db:"namespace_id"`
 	Head        uint64 `db:"head"`
 	WakeVersion uint64 `db:"wake_version"`
+	Generation  ids.ID `db:"generation"`
 }
 
 // Streams reads the heads of many namespaces and the database clock in one query.
@@ -77,7 +78,7 @@ func (s *Store) Streams(ctx context.Context, namespaces []ids.ID) (streams []Str
 		Now time.Time `db:"now"`
 	}
 	err = s.db.SelectContext(ctx, &rows,
-		"SELECT namespace_id, head, wake_version, UTC_TIMESTAMP(6) AS now FROM result_streams WHERE namespace_id IN ("+marks(len(args))+")", args...)
+		"SELECT namespace_id, head, wake_version, generation, UTC_TIMESTAMP(6) AS now FROM result_streams WHERE namespace_id IN ("+marks(len(args))+")", args...)
 	if err != nil {
 		return nil, now, classify(fmt.Errorf("read heads of %d namespaces: %w", len(args), err))
 	}

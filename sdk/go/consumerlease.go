@@ -68,7 +68,7 @@ func (r *consumerRun) leaseLost(l lease, err error) {
 // ackBatch sends acknowledgements in frames of up to 32. It returns false, and nothing is settled, when
 // they are not all acknowledgements or the server has no such command.
 func (r *consumerRun) ackBatch(ctx context.Context, s *socket, reports []*report) bool {
-	if slices.ContainsFunc(reports, func(o *report) bool { return o.typ != ackType }) {
+	if r.noBatch.Load() || slices.ContainsFunc(reports, func(o *report) bool { return o.typ != ackType }) {
 		return false
 	}
 	for part := range slices.Chunk(reports, 32) {
@@ -78,6 +78,7 @@ func (r *consumerRun) ackBatch(ctx context.Context, s *socket, reports []*report
 		}
 		reply, err := s.call(ctx, "event.ack_batch", list("acks", "delivery_id", leases))
 		if errors.Is(err, ErrInvalidArgument) && !isClose(err) {
+			r.noBatch.Store(true)
 			return false
 		}
 		r.settleBatch(ctx, s, part, reply, err)

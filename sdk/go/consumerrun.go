@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -27,6 +28,7 @@ type consumerRun struct {
 	crew    *crew
 	outbox  *outbox
 	link    *link
+	noBatch atomic.Bool // the server has no event.ack_batch
 }
 
 func newConsumerRun(ctx context.Context, c Consumer) (*consumerRun, error) {
@@ -119,22 +121,22 @@ func (r *consumerRun) take(d *Delivery, number int, leased time.Duration) {
 // handle runs the handler and reports with the newest lease: the delivery may have come again meanwhile.
 func (r *consumerRun) handle(ctx context.Context, j *job, d *Delivery) {
 	err := r.call(ctx, d)
-	report := r.ack
+	tell := r.ack
 	switch {
 	case err != nil && r.ReleaseLeases:
-		report = func(l lease) *report { return r.giveBack(l, err) }
+		tell = func(l lease) *report { return r.giveBack(l, err) }
 	case err != nil:
-		report = nil
+		tell = nil
 	}
 	if err != nil {
 		r.failed(d.ID, err)
 	}
 	reported := r.crew.current(j)
-	if report != nil {
-		r.outbox.put(report(reported))
+	if tell != nil {
+		r.outbox.put(tell(reported))
 	}
-	if newest := r.crew.finish(j); report != nil && newest != reported {
-		r.outbox.put(report(newest))
+	if newest := r.crew.finish(j); tell != nil && newest != reported {
+		r.outbox.put(tell(newest))
 	}
 }
 

@@ -123,8 +123,9 @@ func (o *outbox) settle(ctx context.Context, s *socket, r *report, reply json.Ra
 	var refused *Error
 	switch {
 	case err == nil || errors.As(err, &refused) && refused.settled() && !isClose(err):
-		if o.remove(r, err == nil) {
-			r.answered(reply, err)
+		if o.wants(r, err == nil) {
+			r.answered(reply, err) // before the removal: it may put another report in r's place
+			o.remove(r, err == nil)
 			o.changed.notify()
 		}
 	case refused != nil && !isClose(err):
@@ -139,16 +140,23 @@ func (o *outbox) settle(ctx context.Context, s *socket, r *report, reply json.Ra
 	}
 }
 
-// remove takes r out; a success also settles a newer report of the same id. It reports whether r's answer
-// is still wanted.
-func (o *outbox) remove(r *report, success bool) bool {
+// wants reports whether r's answer still matters: it was not replaced, or it settles what replaced it.
+func (o *outbox) wants(r *report, success bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	before := len(o.reports)
-	o.reports = slices.DeleteFunc(o.reports, func(old *report) bool {
-		return old == r || success && old.lease.id == r.lease.id
-	})
-	return len(o.reports) < before
+	return slices.ContainsFunc(o.reports, func(old *report) bool { return settles(r, old, success) })
+}
+
+func (o *outbox) remove(r *report, success bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.reports = slices.DeleteFunc(o.reports, func(old *report) bool { return settles(r, old, success) })
+}
+
+// settles reports whether the answer of r is the last word on other: a success is, for every lease of the
+// same id.
+func settles(r, other *report, success bool) bool {
+	return other == r || success && other.lease.id == r.lease.id && other.typ == r.typ
 }
 
 func (o *outbox) takeUnsent() []*report {

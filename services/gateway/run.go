@@ -30,7 +30,7 @@ type gateway struct {
 	store     *store.Store
 	hub       *hub.Hub
 	claims    *pipeline.Claims
-	acks      *pipeline.Acks
+	settle    *pipeline.Settlements
 	watch     *pipeline.Watch
 	scanner   *pipeline.Scanner
 	pool      *workers.Pool
@@ -63,12 +63,12 @@ func run(ctx context.Context, cfg config) error {
 func newGateway(cfg config, db *store.Store, log *zap.Logger) *gateway {
 	g := &gateway{cfg: cfg, log: log, store: db, hub: hub.New()}
 	g.claims = pipeline.NewClaims(cfg.claimLimits(), db, g.hub, log)
-	g.acks = pipeline.NewAcks(db, g.claims, cfg.AckCommits, log)
+	g.settle = pipeline.NewSettlements(db, g.claims, cfg.AckCommits, log)
 	g.watch = pipeline.NewWatch(db, log)
 	g.scanner = pipeline.NewScanner(db, g.hub, g.claims, g.watch, log)
 	g.pool = workers.NewPool(db, cfg.TaskClaims, log)
 	outcomes := workers.NewOutcomes(db, g.pool, cfg.TaskCommits, g.scanner.Hint, log)
-	g.events = &session.Server{Store: db, Hub: g.hub, Claims: g.claims, Acks: g.acks, Scanner: g.scanner, Watch: g.watch, Log: log}
+	g.events = &session.Server{Store: db, Hub: g.hub, Claims: g.claims, Settle: g.settle, Scanner: g.scanner, Watch: g.watch, Log: log}
 	g.workers = &workers.Server{Store: db, Pool: g.pool, Outcomes: outcomes, Watch: g.watch, Log: log}
 	g.eventDoor = g.door("orbit.events.v1", access.EventsConsume, cfg.EventConns, g.events.Serve)
 	g.workDoor = g.door("orbit.workers.v1", access.WorkersExecute, cfg.WorkerConns, g.workers.Serve)
@@ -160,5 +160,5 @@ func (g *gateway) drain(ctx context.Context) {
 	both.Wait()
 	g.eventDoor.Wait()
 	g.workDoor.Wait()
-	g.acks.Wait()
+	g.settle.Wait()
 }

@@ -3,6 +3,7 @@ package hub
 import (
 	"time"
 
+	"git.yuntuo.hk/k2safe/orbit/pkg/delivery"
 	"git.yuntuo.hk/k2safe/orbit/pkg/ids"
 	"git.yuntuo.hk/k2safe/orbit/pkg/store"
 )
@@ -160,13 +161,24 @@ func (s *Sub) SkipTurn() {
 	s.busy = false
 }
 
-// Settled takes deliveries that are no longer held, acknowledged on whichever connection.
-func (s *Sub) Settled(deliveries []ids.ID) {
+// Settled takes a committed command, on whichever connection it came: at is when the delivery was
+// acknowledged, becomes available, or its lease ends.
+func (s *Sub) Settled(c delivery.Command, at time.Time) {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
-	for _, id := range deliveries {
-		delete(s.held, id)
+	held, known := s.held[c.Proof.DeliveryID]
+	switch c.Kind {
+	case delivery.Extend:
+		if known {
+			held.until = at
+			s.held[c.Proof.DeliveryID] = held
+		}
+		s.notBefore(at)
+		return
+	case delivery.Release:
+		s.notBefore(at)
 	}
+	delete(s.held, c.Proof.DeliveryID)
 	if s.more {
 		s.dirty = true
 	}

@@ -3,11 +3,9 @@ package session
 import (
 	"time"
 
-	"git.yuntuo.hk/k2safe/orbit/pkg/delivery"
 	"git.yuntuo.hk/k2safe/orbit/pkg/errs"
 	"git.yuntuo.hk/k2safe/orbit/pkg/ids"
 	"git.yuntuo.hk/k2safe/orbit/pkg/store"
-	"git.yuntuo.hk/k2safe/orbit/services/gateway/internal/pipeline"
 	"git.yuntuo.hk/k2safe/orbit/services/gateway/internal/wire"
 )
 
@@ -27,6 +25,12 @@ func (s *session) Handle(data []byte) {
 	switch frame.Type {
 	case "event.ack":
 		err = s.ack(&frame)
+	case "event.ack_batch":
+		err = s.ackBatch(&frame)
+	case "event.release":
+		err = s.release(&frame)
+	case "event.extend":
+		err = s.extend(&frame)
 	case "events.ping":
 		err = s.ping(&frame)
 	default:
@@ -39,61 +43,6 @@ func (s *session) Handle(data []byte) {
 
 func (s *session) fail(err error, replyTo *ids.ID) {
 	s.conn.FailWith(s.server.Log, s.peer, err, replyTo, &s.id)
-}
-
-type proof struct {
-	DeliveryID  *ids.ID      `json:"delivery_id"`
-	Epoch       *ids.Counter `json:"epoch"`
-	LeaseSecret *ids.Secret  `json:"lease_secret"`
-}
-
-func (p *proof) validate() (delivery.Proof, error) {
-	switch {
-	case p.DeliveryID == nil:
-		return delivery.Proof{}, errs.Invalid("delivery_id", "is required")
-	case p.Epoch == nil:
-		return delivery.Proof{}, errs.Invalid("epoch", "is required")
-	case p.LeaseSecret == nil:
-		return delivery.Proof{}, errs.Invalid("lease_secret", "is required")
-	}
-	return delivery.Proof{DeliveryID: *p.DeliveryID, Epoch: *p.Epoch, Digest: p.LeaseSecret.Digest()}, nil
-}
-
-func (s *session) ack(frame *wire.Frame) error {
-	var body proof
-	if err := frame.Decode(&body); err != nil {
-		return err
-	}
-	p, err := body.validate()
-	if err != nil {
-		return err
-	}
-	replyTo := frame.MessageID
-	s.underWay.Add(1)
-	s.server.Acks.Add(s.sub, pipeline.Ack{Credential: s.peer.Caller.CredentialID, Proof: p, Reply: func(r store.AckResult) {
-		s.underWay.Add(-1)
-		if r.Err != nil {
-			s.fail(r.Err, &replyTo)
-			return
-		}
-		s.conn.Send(s.acked(replyTo, p, r))
-	}})
-	return nil
-}
-
-func (s *session) acked(replyTo ids.ID, p delivery.Proof, r store.AckResult) []byte {
-	b := wire.Open(make([]byte, 0, 448), "ack", &replyTo, &s.id)
-	b = append(b, `{"delivery_id":`...)
-	b = wire.AppendID(b, p.DeliveryID)
-	b = append(b, `,"event_id":`...)
-	b = wire.AppendID(b, r.EventID)
-	b = append(b, `,"epoch":`...)
-	b = wire.AppendCounter(b, p.Epoch)
-	b = append(b, `,"acknowledged_at":`...)
-	b = wire.AppendTime(b, r.AcknowledgedAt)
-	b = append(b, `,"deduplicated":`...)
-	b = wire.AppendBool(b, r.Deduplicated)
-	return wire.Close(append(b, '}'))
 }
 
 // ping is answered by a scan that begins after it: the credential was checked again and enabled is

@@ -5,6 +5,7 @@ package session
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,7 +35,7 @@ type Server struct {
 	Store   *store.Store
 	Hub     *hub.Hub
 	Claims  *pipeline.Claims
-	Acks    *pipeline.Acks
+	Settle  *pipeline.Settlements
 	Scanner *pipeline.Scanner
 	Watch   *pipeline.Watch
 	Log     *zap.Logger
@@ -60,9 +61,15 @@ type hello struct {
 	Extensions     []string `json:"extensions"`
 }
 
+// maxExtensions bounds a list whose unknown names are passed over.
+const maxExtensions = 32
+
 func (h *hello) validate() error {
 	if h.SubscriptionID == nil {
 		return errs.Invalid("subscription_id", "is required")
+	}
+	if len(h.Extensions) > maxExtensions {
+		return errs.Invalid("extensions", "must have at most %d items", maxExtensions)
 	}
 	if h.Capacity == nil || *h.Capacity < 1 || *h.Capacity > delivery.MaxCapacity {
 		return errs.Invalid("capacity", "is required, 1…%d", delivery.MaxCapacity)
@@ -114,7 +121,11 @@ func (s *Server) open(ctx context.Context, conn *upgrade.Conn, peer upgrade.Peer
 		return nil, nil, fmt.Errorf("namespace %s has no result stream", peer.Caller.NamespaceID)
 	}
 	s.Hub.Introduce(streams[0], now)
-	return &session{server: s, conn: conn, peer: peer, id: ids.New(), queue: sub.QueueID}, sub, nil
+	sess := &session{server: s, conn: conn, peer: peer, id: ids.New(), queue: sub.QueueID}
+	if slices.Contains(h.Extensions, "generation") {
+		sess.generation = &streams[0].Generation
+	}
+	return sess, sub, nil
 }
 
 func (s *session) welcome(frame *wire.Frame, h *hello, sub *subscription.Subscription) []byte {
@@ -133,6 +144,10 @@ func (s *session) welcome(frame *wire.Frame, h *hello, sub *subscription.Subscri
 	b = wire.AppendTime(b, s.server.Hub.Now())
 	b = append(b, `,"enabled":`...)
 	b = wire.AppendBool(b, sub.Enabled)
+	if s.generation != nil {
+		b = append(b, `,"generation":`...)
+		b = wire.AppendID(b, *s.generation)
+	}
 	return wire.Close(append(b, '}'))
 }
 

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// listFiles returns every regular file below dir, without what changes while the demo runs: the
+// stack's own state, and git's.
+func listFiles(dir, state string) ([]string, error) {
+	var out []string
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			abs, err := filepath.Abs(path)
+			if err != nil {
+				return err
+			}
+			if abs == state || entry.Name() == ".git" {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if entry.Type().IsRegular() {
+			out = append(out, path)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// summary is the result of a task: what a worker computes of one file.
+type summary struct {
+	Path   string `json:"path"`
+	SHA256 string `json:"sha256"`
+	Bytes  int    `json:"bytes"`
+	Lines  int    `json:"lines"`
+	Words  []word `json:"words"` // the most frequent, most frequent first
+}
+
+type word struct {
+	Word  string `json:"word"`
+	Count int    `json:"count"`
+}
+
+const topWords = 5
+
+func summarise(path string) (summary, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return summary{}, err
+	}
+	digest := sha256.Sum256(data)
+	return summary{
+		Path: path, SHA256: hex.EncodeToString(digest[:]), Bytes: len(data), Lines: bytes.Count(data, []byte{'\n'}), Words: frequent(data),
+	}, nil
+}
+
+func frequent(data []byte) []word {
+	counts := map[string]int{}
+	words := bufio.NewScanner(bytes.NewReader(data))
+	words.Buffer(nil, len(data)+1) // a binary file may be one long word
+	words.Split(bufio.ScanWords)
+	for words.Scan() {
+		if w := words.Text(); len(w) <= 64 {
+			counts[strings.ToValidUTF8(w, "?")]++
+		}
+	}
+	out := make([]word, 0, len(counts))
+	for w, n := range counts {
+		out = append(out, word{w, n})
+	}
+	slices.SortFunc(out, func(a, b word) int {
+		if a.Count != b.Count {
+			return b.Count - a.Count
+		}
+		return strings.Compare(a.Word, b.Word)
+	})
+	return out[:min(len(out), topWords)]
+}

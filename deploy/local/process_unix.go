@@ -1,0 +1,8 @@
+//go:build unix
+
+package main
+
+import "syscall"
+
+func ownGroup() *syscall.SysProcAttr   { return &syscall.SysProcAttr{Setpgid: true} }
+func ownSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

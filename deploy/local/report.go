@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"text/tabwriter"
+	"time"
+)
+
+// report compares the inbox with a direct computation over the same files and prints the totals;
+// a mismatch is an error.
+func (j *job) report(ctx context.Context, began time.Time) error {
+	rows, faults, err := j.compare(ctx)
+	if err != nil {
+		return err
+	}
+	sub, err := j.client.GetSubscription(ctx, j.sub)
+	if err != nil {
+		return err
+	}
+	p50, p99 := percentile(j.latencies, 50), percentile(j.latencies, 99)
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	for _, line := range [][2]string{
+		{"tasks submitted", fmt.Sprint(len(j.files))},
+		{"inbox rows", fmt.Sprint(rows)},
+		{"rows equal to a direct computation", fmt.Sprint(rows - len(faults))},
+		{"deliveries received", fmt.Sprint(j.seen)},
+		{"duplicates seen, suppressed by the inbox", fmt.Sprintf("%d, %d", j.seen-j.saved, j.suppressed)},
+		{"un-acknowledged at the end", fmt.Sprint(sub.PendingCount)},
+		{"rate from first submit to last save", fmt.Sprintf("%.0f tasks/s", float64(len(j.files))/j.elapsed.Seconds())},
+		{"commit to delivery p50 / p99", fmt.Sprintf("%.1f / %.1f ms", ms(p50), ms(p99))},
+		{"whole demo", fmt.Sprintf("%.1f s", time.Since(began).Seconds())},
+	} {
+		fmt.Fprintf(table, "  %s\t%s\n", line[0], line[1])
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, fault := range faults {
+		fmt.Fprintln(os.Stderr, "demo: mismatch:", fault)
+	}
+	lost := len(j.files) - rows
+	fmt.Printf("demo: %d tasks = %d inbox rows, %d lost\n", len(j.files), rows, lost)
+	if lost != 0 || len(faults) > 0 || sub.PendingCount != 0 {
+		return fmt.Errorf("%d lost, %d wrong, %d un-acknowledged", lost, len(faults), sub.PendingCount)
+	}
+	return nil
+}
+
+// compare reads every inbox row and computes its file again.
+func (j *job) compare(ctx context.Context) (rows int, faults []string, err error) {
+	found, err := j.db.QueryContext(ctx, "SELECT event FROM orbit_inbox WHERE subscription_id = ?", j.sub)
+	if err != nil {
+		return 0, nil, fmt.Errorf("read inbox: %w", err)
+	}
+	defer found.Close()
+	files := map[string]bool{}
+	for found.Next() {
+		var text []byte
+		if err := found.Scan(&text); err != nil {
+			return 0, nil, fmt.Errorf("read inbox: %w", err)
+		}
+		rows++
+		fault, path := check(text)
+		if fault == "" && files[path] {
+			fault = path + " is there twice"
+		}
+		files[path] = true
+		if fault != "" {
+			faults = append(faults, fault)
+		}
+	}
+	return rows, faults, found.Err()
+}
+
+func check(text []byte) (fault, path string) {
+	var event struct {
+		Type     string `json:"type"`
+		Snapshot struct {
+			TaskID string  `json:"task_id"`
+			Result summary `json:"result"`
+		} `json:"snapshot"`
+	}
+	if err := json.Unmarshal(text, &event); err != nil {
+		return fmt.Sprintf("unreadable row: %v", err), ""
+	}
+	got := event.Snapshot.Result
+	want, err := summarise(got.Path)
+	switch {
+	case event.Type != "task.succeeded":
+		return fmt.Sprintf("task %s ended as %s", event.Snapshot.TaskID, event.Type), got.Path
+	case err != nil:
+		return fmt.Sprintf("%s: %v", got.Path, err), got.Path
+	case got.SHA256 != want.SHA256 || got.Bytes != want.Bytes || got.Lines != want.Lines || !slices.Equal(got.Words, want.Words):
+		return got.Path + " differs from a direct computation", got.Path
+	}
+	return "", got.Path
+}
+
+func percentile(d []time.Duration, p int) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	sorted := slices.Clone(d)
+	slices.Sort(sorted)
+	return sorted[min(len(sorted)-1, len(sorted)*p/100)]
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
