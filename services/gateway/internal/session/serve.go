@@ -46,13 +46,14 @@ type Server struct {
 
 // session is a connection after its hello.
 type session struct {
-	server   *Server
-	conn     *upgrade.Conn
-	peer     upgrade.Peer
-	id       ids.ID
-	queue    ids.ID
-	sub      *hub.Sub
-	underWay atomic.Int32
+	server     *Server
+	conn       *upgrade.Conn
+	peer       upgrade.Peer
+	id         ids.ID
+	queue      ids.ID
+	sub        *hub.Sub
+	underWay   atomic.Int32
+	generation *ids.ID // of the log, for a session that asked for it (R6.10)
 }
 
 type hello struct {
