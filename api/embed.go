@@ -1,0 +1,19 @@
+// Package api embeds the contract's machine-readable documents.
+package api
+
+import _ "embed"
+
+// OpenAPI is the description of the management API (OpenAPI 3.1).
+//
+//go:embed openapi.yaml
+var OpenAPI []byte
+
+// Errors has every code of the contract: {code, http, meaning, what_to_do}.
+//
+//go:embed errors.json
+var Errors []byte
+
+// Docs is the management API for people, one self-contained HTML page.
+//
+//go:embed docs.html
+var Docs []byte

@@ -1,0 +1,126 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"git.yuntuo.hk/k2safe/orbit/pkg/access"
+)
+
+// route is one endpoint. Its template is spelled as in the OpenAPI document: {name} is an id, and
+// what follows the last colon is a verb.
+type route struct {
+	method   string
+	template string
+	actions  []access.Action // any one of them suffices
+	query    []string        // the parameters it takes; list endpoints only (R2.5)
+	handle   func(a *API, ctx context.Context, c *call) (answer, error)
+}
+
+func (r route) isWrite() bool { return r.method == http.MethodPost }
+
+// routes is the whole API.
+func routes() []route {
+	only := func(action access.Action) []access.Action { return []access.Action{action} }
+	return []route{
+		{http.MethodPost, "/v1/queues", only(access.QueuesManage), nil, (*API).createQueue},
+		{http.MethodGet, "/v1/queues", only(access.QueuesRead), []string{"limit", "cursor"}, (*API).listQueues},
+		{http.MethodGet, "/v1/queues/{id}", only(access.QueuesRead), nil, (*API).getQueue},
+
+		{http.MethodPost, "/v1/tasks", only(access.TasksSubmit), nil, (*API).submitTask},
+		{http.MethodGet, "/v1/tasks/{id}", only(access.TasksRead), nil, (*API).getTask},
+		{http.MethodPost, "/v1/tasks/{id}:cancel", only(access.TasksManage), nil, (*API).cancelTask},
+
+		{http.MethodPost, "/v1/subscriptions", only(access.EventsManage), nil, (*API).createSubscription},
+		{http.MethodGet, "/v1/subscriptions", only(access.EventsRead), []string{"queue_id", "limit", "cursor"}, (*API).listSubscriptions},
+		{http.MethodGet, "/v1/subscriptions/{id}", only(access.EventsRead), nil, (*API).getSubscription},
+		{http.MethodPost, "/v1/subscriptions/{id}:configure", only(access.EventsManage), nil, (*API).configureSubscription},
+		{http.MethodGet, "/v1/subscriptions/{id}/deliveries", only(access.EventsRead), []string{"state", "limit", "cursor"}, (*API).listDeliveries},
+		{http.MethodGet, "/v1/subscriptions/{id}/deliveries/{delivery_id}", only(access.EventsRead), nil, (*API).getDelivery},
+		{http.MethodPost, "/v1/subscriptions/{id}/deliveries/{delivery_id}:retry", only(access.EventsManage), nil, (*API).retryDelivery},
+
+		{http.MethodGet, "/v1/audit", []access.Action{access.EventsManage, access.QueuesManage}, []string{"limit", "cursor"}, (*API).listAudit},
+	}
+}
+
+// pattern is a template in gin's spelling, without its verb: /v1/tasks/{id}:cancel is /v1/tasks/:id.
+func (r route) pattern() string {
+	path, _ := cutVerb(r.template)
+	return strings.NewReplacer("{", ":", "}", "").Replace(path)
+}
+
+// params are the names of the ids in the template, in order.
+func (r route) params() []string {
+	var names []string
+	for segment := range strings.SplitSeq(r.template, "/") {
+		if name, ok := strings.CutPrefix(segment, "{"); ok {
+			name, _, _ = strings.Cut(name, "}")
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (r route) verb() string {
+	_, verb := cutVerb(r.template)
+	return verb
+}
+
+// cutVerb splits the verb from the last segment of a decoded path.
+func cutVerb(path string) (rest, verb string) {
+	if colon := strings.LastIndexByte(path, ':'); colon > strings.LastIndexByte(path, '/') {
+		return path[:colon], path[colon+1:]
+	}
+	return path, ""
+}
+
+// allowed lists the methods that some route takes at this path, sorted; none for an unknown path.
+// Literal parts must be spelled plainly; an id or a verb may be percent-encoded, its colon too.
+func allowed(table []route, escapedPath string) []string {
+	segments := strings.Split(escapedPath, "/")
+	var out []string
+	for _, r := range table {
+		if r.matches(segments) {
+			out = append(out, r.method)
+			if r.method == http.MethodGet {
+				out = append(out, http.MethodHead)
+			}
+		}
+	}
+	if out == nil {
+		return nil
+	}
+	out = append(out, http.MethodOptions)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (r route) matches(segments []string) bool {
+	path, verb := cutVerb(r.template)
+	want := strings.Split(path, "/")
+	if len(want) != len(segments) {
+		return false
+	}
+	for i, w := range want {
+		got := segments[i]
+		if !strings.HasPrefix(w, "{") {
+			if got != w {
+				return false
+			}
+			continue
+		}
+		decoded, err := url.PathUnescape(got)
+		if err != nil || decoded == "" {
+			return false
+		}
+		if i == len(want)-1 {
+			if _, v := cutVerb(decoded); v != verb {
+				return false
+			}
+		}
+	}
+	return true
+}
