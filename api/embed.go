@@ -12,8 +12,3 @@ var OpenAPI []byte
 //
 //go:embed errors.json
 var Errors []byte
-
-// Docs is the management API for people, one self-contained HTML page.
-//
-//go:embed docs.html
-var Docs []byte

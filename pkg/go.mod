@@ -11,10 +11,12 @@ require (
 	go.uber.org/zap v1.28.0
 )
 
+require pgregory.net/rapid v1.3.0
+
 require (
 	filippo.io/edwards25519 v1.1.0 // indirect
-	go.uber.org/multierr v1.10.0 // indirect
 	github.com/golang-migrate/migrate/v4 v4.20.1
+	go.uber.org/multierr v1.10.0 // indirect
 )
 
 replace git.yuntuo.hk/k2safe/orbit/api => ../api

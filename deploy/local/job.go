@@ -52,7 +52,7 @@ func newJob(ctx context.Context, s *stack, o demoSettings, files []string) (*job
 	if j.client, err = orbit.NewClient(s.env.ManagementURL, s.env.Token); err != nil {
 		return nil, err
 	}
-	q, err := j.client.CreateQueue(ctx, orbit.NewKey(), orbit.CreateQueueRequest{Name: "files-" + orbit.NewID(), LeaseDurationMS: int(demoLease.Milliseconds())})
+	q, err := j.client.CreateQueue(ctx, orbit.NewKey(), orbit.CreateQueueRequest{Name: "files-" + orbit.NewID(), LeaseDurationMS: demoLease.Milliseconds()})
 	if err != nil {
 		return nil, fmt.Errorf("create queue: %w", err)
 	}
@@ -184,7 +184,7 @@ func (j *job) submit(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		_, err = j.client.SubmitTask(ctx, orbit.NewKey(), orbit.SubmitTaskRequest{QueueID: j.queue, Input: input, RetrySafety: orbit.RetrySafe})
+		_, err = j.client.SubmitTask(ctx, orbit.NewKey(), orbit.SubmitTaskRequest{QueueID: j.queue, Input: input, RetrySafety: orbit.Safe})
 		if err != nil {
 			return fmt.Errorf("submit %s: %w", path, err)
 		}

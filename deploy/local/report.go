@@ -52,7 +52,7 @@ func (j *job) report(ctx context.Context, began time.Time) error {
 
 // compare reads every inbox row and computes its file again.
 func (j *job) compare(ctx context.Context) (rows int, faults []string, err error) {
-	found, err := j.db.QueryContext(ctx, "SELECT event FROM orbit_inbox WHERE subscription_id = ?", j.sub)
+	found, err := j.db.QueryContext(ctx, "SELECT event FROM orbit_inbox WHERE subscription_id = UNHEX(?)", j.sub)
 	if err != nil {
 		return 0, nil, fmt.Errorf("read inbox: %w", err)
 	}

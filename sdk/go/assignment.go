@@ -7,10 +7,10 @@ import (
 
 // Assignment is one attempt to execute a task, leased to this worker.
 type Assignment struct {
-	Task    AssignedTask
-	Attempt Attempt
+	Task        AssignedTask
+	Attempt     Attempt
+	LeaseSecret Secret `json:"-"` // Proof marshals it
 
-	secret   Secret
 	received time.Time // by the local monotonic clock
 }
 
@@ -41,7 +41,7 @@ type Attempt struct {
 
 // Proof is the right to report this attempt's outcome.
 func (a *Assignment) Proof() AttemptProof {
-	return AttemptProof{AttemptID: a.Attempt.ID, Epoch: a.Attempt.Epoch, LeaseSecret: a.secret}
+	return AttemptProof{AttemptID: a.Attempt.ID, Epoch: a.Attempt.Epoch, LeaseSecret: a.LeaseSecret}
 }
 
 // AttemptProof is the right to renew an attempt and to report its outcome, on any connection of the same
@@ -66,5 +66,5 @@ func decodeAssignment(body json.RawMessage) (*Assignment, error) {
 	if err := json.Unmarshal(body, &wire); err != nil {
 		return nil, err
 	}
-	return &Assignment{Task: wire.Task, Attempt: wire.Attempt, secret: wire.LeaseSecret, received: time.Now()}, nil
+	return &Assignment{Task: wire.Task, Attempt: wire.Attempt, LeaseSecret: wire.LeaseSecret, received: time.Now()}, nil
 }

@@ -74,16 +74,16 @@ type EventDelivery struct {
 // Delivery is one event received under a lease. RawEvent is the event's JSON text byte for byte.
 type Delivery struct {
 	EventDelivery
-	Event    ResultEvent
-	RawEvent json.RawMessage
+	Event       ResultEvent
+	RawEvent    json.RawMessage
+	LeaseSecret Secret `json:"-"` // Proof marshals it
 
-	secret   Secret
 	received time.Time // by the local monotonic clock
 }
 
 // Proof is the right to acknowledge this delivery.
 func (d *Delivery) Proof() Proof {
-	return Proof{DeliveryID: d.ID, Epoch: d.LeaseEpoch, LeaseSecret: d.secret}
+	return Proof{DeliveryID: d.ID, Epoch: d.LeaseEpoch, LeaseSecret: d.LeaseSecret}
 }
 
 // Proof is the right to acknowledge a delivery: on any connection of the subscription's owner, also after
@@ -107,6 +107,6 @@ func decodeDelivery(body json.RawMessage) (*Delivery, error) {
 	if err := json.Unmarshal(body, &wire); err != nil {
 		return nil, err
 	}
-	d := &Delivery{EventDelivery: wire.Delivery, RawEvent: wire.Event, secret: wire.LeaseSecret, received: time.Now()}
+	d := &Delivery{EventDelivery: wire.Delivery, RawEvent: wire.Event, LeaseSecret: wire.LeaseSecret, received: time.Now()}
 	return d, json.Unmarshal(wire.Event, &d.Event)
 }

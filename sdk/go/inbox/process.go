@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"time"
 
 	orbit "git.yuntuo.hk/k2safe/orbit/sdk/go"
@@ -68,14 +69,22 @@ func passing(err error) bool {
 			return true
 		}
 	}
-	for ; err != nil; err = errors.Unwrap(err) {
-		v := reflect.Indirect(reflect.ValueOf(err))
-		if v.Kind() != reflect.Struct {
-			continue
-		}
+	return numbered(err)
+}
+
+// numbered looks for a driver's error with a Number of 1213 or 1205 in err's tree.
+func numbered(err error) bool {
+	v := reflect.Indirect(reflect.ValueOf(err))
+	if v.Kind() == reflect.Struct {
 		if n := v.FieldByName("Number"); n.IsValid() && n.CanUint() && (n.Uint() == 1213 || n.Uint() == 1205) {
 			return true
 		}
+	}
+	switch tree := err.(type) {
+	case interface{ Unwrap() error }:
+		return numbered(tree.Unwrap())
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(tree.Unwrap(), numbered)
 	}
 	return false
 }

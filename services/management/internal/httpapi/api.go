@@ -61,7 +61,7 @@ func New(s *store.Store, health *httpserver.Health, log *zap.Logger, o Options) 
 	engine.HandleMethodNotAllowed = true
 	engine.UseRawPath = true // %2F is not a slash
 	a.register(engine)
-	a.public = map[string]http.HandlerFunc{"/livez": health.Live, "/readyz": health.Ready, "/openapi.yaml": description, "/docs": page}
+	a.public = map[string]http.HandlerFunc{"/livez": health.Live, "/readyz": health.Ready, "/openapi.yaml": description}
 	for path, handler := range a.public {
 		engine.GET(path, gin.WrapF(handler))
 		engine.HEAD(path, gin.WrapF(handler))

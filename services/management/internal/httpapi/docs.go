@@ -11,11 +11,6 @@ func description(w http.ResponseWriter, _ *http.Request) {
 	serveFile(w, "application/yaml", api.OpenAPI)
 }
 
-// page answers the same for people, whole in one file without any outside host.
-func page(w http.ResponseWriter, _ *http.Request) {
-	serveFile(w, "text/html; charset=utf-8", api.Docs)
-}
-
 func serveFile(w http.ResponseWriter, contentType string, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", contentType)

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"git.yuntuo.hk/k2safe/orbit/pkg/errs"
+	"git.yuntuo.hk/k2safe/orbit/pkg/httpserver"
+	"git.yuntuo.hk/k2safe/orbit/pkg/logging"
+	"git.yuntuo.hk/k2safe/orbit/pkg/store"
+	"git.yuntuo.hk/k2safe/orbit/services/management/internal/background"
+	"git.yuntuo.hk/k2safe/orbit/services/management/internal/httpapi"
+)
+
+// run serves until ctx ends: requests first, then the background work, then the database. A schema
+// of another version ends it with an error (R7.4); a database that is away does not, it only keeps
+// the service from being ready.
+func run(ctx context.Context, cfg config) error {
+	log, err := logging.New(cfg.LogLevel, cfg.LogFormat)
+	if err != nil {
+		return err
+	}
+	db, err := store.Open(string(cfg.DSN), store.Pool{MaxOpen: cfg.DBMaxOpen, MaxLifetime: cfg.DBMaxLifetime})
+	if err != nil {
+		return err
+	}
+	defer db.Close() //nolint:errcheck // the process ends here
+	listener, err := httpserver.Listen(ctx, cfg.Addr)
+	if err != nil {
+		return err
+	}
+	log.Info("listening", zap.String("addr", listener.Addr().String()))
+
+	var fits atomic.Bool
+	ready := func(ctx context.Context) error {
+		if !fits.Load() {
+			return errors.New("the schema has not been checked yet")
+		}
+		return db.Ping(ctx)
+	}
+	handler := httpapi.New(db, httpserver.NewHealth(ctx, ready), log, httpapi.Options{MaxInFlight: cfg.MaxInFlight, Admit: fits.Load})
+	sweeps := background.New(db, log, background.Config{Attempts: cfg.SweepInterval, ReceiptAge: cfg.ReceiptRetention})
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return httpserver.Run(ctx, listener, handler, httpserver.Options{Grace: cfg.ShutdownGrace, ErrorLog: zap.NewStdLog(log)})
+	})
+	group.Go(func() error {
+		if err := waitForSchema(ctx, db, log); err != nil || ctx.Err() != nil {
+			return err
+		}
+		fits.Store(true)
+		log.Info("ready")
+		return sweeps.Run(ctx)
+	})
+	err = group.Wait()
+	log.Info("stopped", zap.Error(err))
+	return err
+}
+
+// waitForSchema returns nil once the schema fits or ctx has ended, and an error when it does not fit.
+func waitForSchema(ctx context.Context, db *store.Store, log *zap.Logger) error {
+	for waiting := false; ; waiting = true {
+		err := checkSchema(ctx, db)
+		if !errs.Is(err, errs.Unavailable) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if !waiting {
+			log.Warn("waiting for the database", zap.Error(err))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func checkSchema(ctx context.Context, db *store.Store) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return db.CheckSchema(ctx)
+}
