@@ -8,6 +8,7 @@ require (
 	git.yuntuo.hk/k2safe/orbit/sdk/go v0.0.0
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/schollz/progressbar/v3 v3.19.1
+	golang.org/x/term v0.44.0
 )
 
 require (
@@ -15,8 +16,8 @@ require (
 	github.com/gorilla/websocket v1.5.3 // indirect
 	github.com/mitchellh/colorstring v0.0.0-20190213212951-d06e56a500db // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
+	go.uber.org/goleak v1.3.0 // indirect
 	golang.org/x/sys v0.46.0 // indirect
-	golang.org/x/term v0.44.0 // indirect
 )
 
 replace git.yuntuo.hk/k2safe/orbit/api => ../api

@@ -12,11 +12,17 @@ import (
 	"strings"
 )
 
-// listFiles returns every regular file below dir, without what changes while the demo runs: the
-// stack's own state, and git's.
+// listFiles returns every regular file below dir, without what is no input: the stack's own state,
+// git's, and what `make` built.
 func listFiles(dir, state string) ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	built := filepath.Dir(self)
+	skip := map[string]bool{state: true, built: true, filepath.Join(filepath.Dir(built), ".tools"): true}
 	var out []string
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -25,7 +31,7 @@ func listFiles(dir, state string) ([]string, error) {
 			if err != nil {
 				return err
 			}
-			if abs == state || entry.Name() == ".git" {
+			if skip[abs] || entry.Name() == ".git" {
 				return filepath.SkipDir
 			}
 			return nil

@@ -4,14 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/schollz/progressbar/v3"
 
 	"git.yuntuo.hk/k2safe/orbit/sdk/go"
 	"git.yuntuo.hk/k2safe/orbit/sdk/go/inbox"
@@ -194,8 +191,7 @@ func (j *job) submit(ctx context.Context) error {
 
 // watch shows progress until everything is saved and acknowledged, and does the killing.
 func (j *job) watch(ctx context.Context, failed <-chan error) error {
-	bar := progressbar.NewOptions(len(j.files), progressbar.OptionSetDescription("saved"), progressbar.OptionShowCount(),
-		progressbar.OptionSetWriter(os.Stderr), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
+	bar := newProgress(len(j.files))
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	moved, last, killed := time.Now(), 0, false
@@ -212,9 +208,7 @@ func (j *job) watch(ctx context.Context, failed <-chan error) error {
 		j.mu.Lock()
 		saved := j.saved
 		j.mu.Unlock()
-		if err := bar.Set(saved); err != nil {
-			return err
-		}
+		bar.show(saved)
 		if saved != last {
 			moved, last = time.Now(), saved
 		}
@@ -227,7 +221,8 @@ func (j *job) watch(ctx context.Context, failed <-chan error) error {
 		}
 		done, err := j.settled(ctx, saved)
 		if err != nil || done {
-			return errors.Join(err, bar.Finish())
+			bar.finish()
+			return err
 		}
 		if time.Since(moved) > settleLimit {
 			return fmt.Errorf("no progress for %s at %d of %d; the logs are in %s", settleLimit, saved, len(j.files), j.stack.home.dir)

@@ -49,14 +49,14 @@ func (s *Store) Bootstrap(ctx context.Context, b Bootstrap) (Bootstrapped, error
 		if err := insertQueue(ctx, tx, out.NamespaceID, out.QueueID, b.Queue); err != nil {
 			return err
 		}
-		if err := insertCredential(ctx, tx, out, b); err != nil {
+		row := newCredential{
+			ID: out.CredentialID, NamespaceID: out.NamespaceID, ApplicationID: out.ApplicationID, Name: b.Credential,
+			Actions: b.Actions, AllQueues: b.AllQueues, Queues: []ids.ID{out.QueueID},
+		}
+		var err error
+		if out.Token, err = insertCredential(ctx, tx, row); err != nil {
 			return err
 		}
-		secret := ids.NewSecret()
-		if err := insertSecret(ctx, tx, out.CredentialID, secret); err != nil {
-			return err
-		}
-		out.Token = access.FormatToken(out.CredentialID, secret)
 		return insertOperatorAudit(ctx, tx, out.NamespaceID, auditRow{Action: "bootstrap", ResourceKind: "namespace", ResourceID: out.NamespaceID})
 	})
 	return out, err
@@ -84,29 +84,6 @@ func insertApplication(ctx context.Context, tx *sqlx.Tx, namespace, id ids.ID, n
 	}
 	if err != nil {
 		return fmt.Errorf("insert application: %w", err)
-	}
-	return nil
-}
-
-func insertCredential(ctx context.Context, tx *sqlx.Tx, out Bootstrapped, b Bootstrap) error {
-	_, err := tx.ExecContext(ctx, `
-INSERT INTO credentials (id, namespace_id, application_id, name, actions, all_queues, created_at)
-VALUES (?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6))`,
-		out.CredentialID, out.NamespaceID, out.ApplicationID, []byte(b.Credential), []byte(access.JoinActions(b.Actions)), b.AllQueues)
-	if err != nil {
-		return fmt.Errorf("insert credential: %w", err)
-	}
-	if b.AllQueues {
-		return nil
-	}
-	return joinScope(ctx, tx, out.CredentialID, out.QueueID)
-}
-
-func insertSecret(ctx context.Context, tx *sqlx.Tx, credential ids.ID, secret ids.Secret) error {
-	digest := secret.Digest()
-	_, err := tx.ExecContext(ctx, "INSERT INTO credential_secrets (credential_id, digest, created_at) VALUES (?, ?, UTC_TIMESTAMP(6))", credential, digest[:])
-	if err != nil {
-		return fmt.Errorf("insert secret of credential %s: %w", credential, err)
 	}
 	return nil
 }

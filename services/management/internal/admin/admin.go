@@ -19,7 +19,9 @@ type Source func() (dsn string, err error)
 
 // Commands returns every administration command; each opens the database only when it runs.
 func Commands(dsn Source) []*cobra.Command {
-	return []*cobra.Command{migrateCommand(dsn), bootstrapCommand(dsn)}
+	return []*cobra.Command{
+		migrateCommand(dsn), bootstrapCommand(dsn), namespaceCommand(dsn), applicationCommand(dsn), credentialCommand(dsn), secretCommand(dsn),
+	}
 }
 
 // withStore runs fn on a store whose schema fits.
