@@ -78,7 +78,7 @@ func start(ctx context.Context, h home, a addrs) (*stack, error) {
 
 // openDatabase starts the private server, or takes the one that ORBIT_DSN names as it is.
 func (s *stack) openDatabase(ctx context.Context) error {
-	if dsn := os.Getenv("ORBIT_DSN"); dsn != "" {
+	if dsn := os.Getenv("ORBIT_DSN"); dsn != "" && !s.ownDSN(dsn) {
 		s.dsns = dsns{dsn, dsn, dsn}
 		return nil
 	}
@@ -93,6 +93,14 @@ func (s *stack) openDatabase(ctx context.Context) error {
 		gateway:    "orbit_gateway@tcp(" + server.Addr() + ")/" + database,
 	}
 	return s.prepareUsers(ctx)
+}
+
+// ownDSN reports that ORBIT_DSN is that of this home's private database, as in a shell that has
+// sourced the env file.
+func (s *stack) ownDSN(dsn string) bool {
+	known, found, err := readEnv(s.home.env())
+	_, private := os.Stat(s.home.database())
+	return err == nil && found && private == nil && known.DSN == dsn
 }
 
 func (s *stack) prepareUsers(ctx context.Context) error {

@@ -49,9 +49,9 @@ func up(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		select {
-		case <-ended:
-			said, _ := os.ReadFile(h.log("stack"))
-			return fmt.Errorf("the stack did not start:\n%s", strings.TrimSpace(string(said)))
+		case err := <-ended:
+			said, _ := os.ReadFile(h.log("stack")) // without it, the exit status has to do
+			return fmt.Errorf("the stack did not start (%w):\n%s", err, strings.TrimSpace(string(said)))
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), cmd.Process.Signal(syscall.SIGTERM))
 		case <-tick.C:

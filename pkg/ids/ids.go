@@ -98,7 +98,9 @@ func ParseSecret(text string) (Secret, error) {
 // Text is the wire form. It must not reach a log; String and formatting hide it.
 func (s Secret) Text() string { return secretEncoding.EncodeToString(s[:]) }
 
-func (s Secret) String() string   { return "[secret]" }
+func (s Secret) String() string { return "[secret]" }
+
+// GoString hides the secret from %#v as well.
 func (s Secret) GoString() string { return "[secret]" }
 
 // MarshalText writes the wire form.

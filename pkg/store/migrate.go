@@ -99,7 +99,7 @@ func withMigrator(ctx context.Context, dsn string, fn func(*migrate.Migrate) err
 	}
 	stop := context.AfterFunc(ctx, func() { m.GracefulStop <- true })
 	defer stop()
-	defer m.Close() //nolint:errcheck // the connection is ours and is closed with the pool
+	defer m.Close()
 	return fn(m)
 }
 

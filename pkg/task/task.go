@@ -131,7 +131,7 @@ func (s *Submit) Normalise() error {
 	return nil
 }
 
-// Command body of :cancel.
+// Cancel is the body of :cancel.
 type Cancel struct {
 	ExpectedRevision *ids.Counter `json:"expected_revision"`
 	Reason           string       `json:"reason"`

@@ -9,30 +9,31 @@ import (
 	"time"
 )
 
-// extend renews the lease of everything held here at a third of its length until the connection ends, or
-// until the server says that it cannot.
-func (r *consumerRun) extend(conn *EventConn) {
+// extend renews the leases of what earlier connections left here at once, and then of everything at a
+// third of their length, until the connection ends or the server says that it cannot.
+func (r *consumerRun) extend(conn *EventConn, leases []lease) {
 	interval := conn.Welcome.LeaseDuration / 3
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	for r.extendAll(conn, interval) {
+	for r.extendAll(conn, leases, interval) {
 		select {
 		case <-tick.C:
 		case <-conn.Done():
 			return
 		}
+		leases = r.crew.leases()
 	}
 }
 
 // extendAll sends one event.extend per lease and waits for the answers; false: the server has no such
 // command.
-func (r *consumerRun) extendAll(conn *EventConn, limit time.Duration) bool {
+func (r *consumerRun) extendAll(conn *EventConn, leases []lease, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	supported := true
-	for _, l := range r.crew.leases() {
+	for _, l := range leases {
 		asked := time.Now()
 		wait, err := conn.sock.send("event.extend", l.body("delivery_id"))
 		if err != nil {

@@ -48,7 +48,7 @@ func newConsumerRun(ctx context.Context, c Consumer) (*consumerRun, error) {
 	}
 	var base context.Context
 	base, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	r.crew = newCrew(base, r.Concurrency, &r.changed)
+	r.crew = newCrew(ctx, base, r.Concurrency, &r.changed)
 	r.outbox = newOutbox(&r.changed)
 	if c.AckBatching {
 		r.outbox.batch = r.ackBatch
@@ -86,7 +86,8 @@ func (r *consumerRun) dial(ctx context.Context, number, capacity int) (*session,
 		}
 	}
 	if r.ExtendLeases {
-		s.renew = func() { r.extend(conn) }
+		carried := r.crew.leases()
+		s.renew = func() { r.extend(conn, carried) }
 	}
 	if r.ReleaseLeases {
 		s.release = func(leases []lease) func() {

@@ -25,6 +25,7 @@ type job struct {
 // never starts a job whose lease has surely run out, nor a second one of the same id.
 type crew struct {
 	size    int
+	working context.Context // once it has ended nothing more is started
 	base    context.Context // parent of every handler's context
 	changed *changes
 
@@ -32,12 +33,12 @@ type crew struct {
 	jobs    map[string]*job
 	waiting []*job
 	running int
-	holding bool // draining: nothing more is started
+	holding bool // as if working had ended
 	wg      sync.WaitGroup
 }
 
-func newCrew(base context.Context, size int, changed *changes) *crew {
-	return &crew{size: size, base: base, changed: changed, jobs: map[string]*job{}}
+func newCrew(working, base context.Context, size int, changed *changes) *crew {
+	return &crew{size: size, working: working, base: base, changed: changed, jobs: map[string]*job{}}
 }
 
 // add takes a job in. One that is known by id keeps running, or waiting, with the newer lease.
@@ -67,7 +68,7 @@ func (c *crew) known(id string) bool {
 
 // dispatch starts what there is room for.
 func (c *crew) dispatch() {
-	for !c.holding && c.running < c.size && len(c.waiting) > 0 {
+	for !c.holding && c.working.Err() == nil && c.running < c.size && len(c.waiting) > 0 {
 		j := c.waiting[0]
 		c.waiting = c.waiting[1:]
 		if time.Since(j.since) >= j.leased {
@@ -148,7 +149,7 @@ func (c *crew) hold() {
 func (c *crew) held() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.holding
+	return c.holding || c.working.Err() != nil
 }
 
 // rest returns when every handler that ctx and the drain have ended is gone; it does not wait for one

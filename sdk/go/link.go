@@ -186,7 +186,6 @@ func (l *link) watchDrain(ctx, life context.Context, end context.CancelCauseFunc
 	case <-life.Done():
 		return
 	}
-	l.crew.hold()
 	limit := time.NewTimer(l.drain)
 	defer limit.Stop()
 	cancelled := false

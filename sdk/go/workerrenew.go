@@ -7,26 +7,27 @@ import (
 	"time"
 )
 
-// renew renews everything held here at once and then at a third of the lease, until the connection ends
-// or the server says that it cannot.
-func (r *workerRun) renew(conn *WorkerConn) {
+// renew renews what earlier connections left here at once, and then everything at a third of the lease,
+// until the connection ends or the server says that it cannot.
+func (r *workerRun) renew(conn *WorkerConn, leases []lease) {
 	interval := conn.Welcome.LeaseDuration / 3
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	for r.renewAll(conn, interval) {
+	for r.renewAll(conn, leases, interval) {
 		select {
 		case <-tick.C:
 		case <-conn.Done():
 			return
 		}
+		leases = r.crew.leases()
 	}
 }
 
 // renewAll sends one frame per 256 attempts; false: the server has no such command.
-func (r *workerRun) renewAll(conn *WorkerConn, limit time.Duration) bool {
+func (r *workerRun) renewAll(conn *WorkerConn, leases []lease, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	for leases := range slices.Chunk(r.crew.leases(), 256) {
+	for leases := range slices.Chunk(leases, 256) {
 		asked := time.Now()
 		items, err := conn.renew(ctx, leases)
 		if errors.Is(err, ErrInvalidArgument) && !isClose(err) {

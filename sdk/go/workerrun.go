@@ -41,7 +41,7 @@ func newWorkerRun(ctx context.Context, w Worker) (*workerRun, error) {
 	}
 	var base context.Context
 	base, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	r.crew = newCrew(base, r.Concurrency, &r.changed)
+	r.crew = newCrew(ctx, base, r.Concurrency, &r.changed)
 	r.outbox = newOutbox(&r.changed)
 	r.link = &link{crew: r.crew, outbox: r.outbox, changed: &r.changed, dial: r.dial, lost: r.lost,
 		backoff: w.Backoff.orDefault(defaultBackoff), drain: drainOf(w.DrainTimeout)}
@@ -74,8 +74,9 @@ func (r *workerRun) dial(ctx context.Context, number, capacity int) (*session, e
 	if r.OnConnect != nil {
 		r.OnConnect(conn.Welcome)
 	}
+	carried := r.crew.leases()
 	s := &session{sock: conn.sock, number: number, capacity: capacity, heartbeat: conn.Welcome.HeartbeatInterval,
-		close: conn.Close, renew: func() { r.renew(conn) }}
+		close: conn.Close, renew: func() { r.renew(conn, carried) }}
 	s.receive = func(ctx context.Context) {
 		for a, err := conn.Receive(ctx); err == nil; a, err = conn.Receive(ctx) {
 			r.take(a, number, conn)
