@@ -7,6 +7,8 @@ CREATE TABLE IF NOT EXISTS ready_tasks (
   ready_rank   TINYINT UNSIGNED NOT NULL,
   due_at       DATETIME(6)      NOT NULL,
   task_id      BINARY(16)       NOT NULL,
+  application_id BINARY(16)     NOT NULL,
   priority     SMALLINT         NOT NULL,
-  PRIMARY KEY (namespace_id, queue_id, lane, ready_rank, due_at, task_id)
+  PRIMARY KEY (namespace_id, queue_id, lane, ready_rank, due_at, task_id),
+  KEY ready_tasks_application (namespace_id, application_id)
 ) ENGINE=InnoDB DEFAULT CHARSET=ascii COLLATE=ascii_bin;

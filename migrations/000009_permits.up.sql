@@ -4,6 +4,7 @@ CREATE TABLE IF NOT EXISTS permits (
   queue_id     BINARY(16)      NOT NULL,
   attempt_id   BINARY(16)      NOT NULL,
   task_id      BINARY(16)      NOT NULL,
+  application_id BINARY(16)    NOT NULL,
   number       INT UNSIGNED    NOT NULL,
   epoch        BIGINT UNSIGNED NOT NULL,
   digest       BINARY(32)      NOT NULL,
@@ -12,5 +13,6 @@ CREATE TABLE IF NOT EXISTS permits (
   started_at   DATETIME(6)     NOT NULL,
   lease_until  DATETIME(6)     NOT NULL,
   PRIMARY KEY (namespace_id, queue_id, attempt_id),
-  KEY permits_lease (lease_until)
+  KEY permits_lease (lease_until),
+  KEY permits_application (namespace_id, application_id)
 ) ENGINE=InnoDB DEFAULT CHARSET=ascii COLLATE=ascii_bin;

@@ -56,3 +56,33 @@ func checkLimits(maxRunning, leaseMS int) error {
 	}
 	return nil
 }
+
+// Configure is the body of :configure: what is not nil changes (R8.1).
+type Configure struct {
+	ExpectedRevision *ids.Counter `json:"expected_revision"`
+	Reason           string       `json:"reason"`
+	Paused           *bool        `json:"paused"`
+	MaxRunning       *int         `json:"max_running"`
+	LeaseDurationMS  *int         `json:"lease_duration_ms"`
+}
+
+// Validate returns INVALID_ARGUMENT naming the field.
+func (c Configure) Validate() error {
+	if c.ExpectedRevision == nil {
+		return errs.Invalid("expected_revision", "is required")
+	}
+	if err := ids.CheckText(c.Reason, 1024); err != nil {
+		return errs.Invalid("reason", "%v", err)
+	}
+	if c.Paused == nil && c.MaxRunning == nil && c.LeaseDurationMS == nil {
+		return errs.Invalid("body", "must change at least one of paused, max_running, lease_duration_ms")
+	}
+	maxRunning, lease := 0, int(DefaultLease/time.Millisecond)
+	if c.MaxRunning != nil {
+		maxRunning = *c.MaxRunning
+	}
+	if c.LeaseDurationMS != nil {
+		lease = *c.LeaseDurationMS
+	}
+	return checkLimits(maxRunning, lease)
+}

@@ -25,6 +25,8 @@ type Assignment struct {
 	Task      *task.Task // with its input
 	Attempt   task.Attempt
 	Secret    ids.Secret
+
+	application ids.ID
 }
 
 type claimableRow struct {
@@ -38,6 +40,10 @@ func (s *Store) ClaimTasks(ctx context.Context, namespace, queue ids.ID, wants [
 	var out []Assignment
 	err := s.InTx(ctx, func(tx *sqlx.Tx) error {
 		out = nil
+		quotas, err := lockRunningQuotas(ctx, tx, namespace)
+		if err != nil {
+			return err
+		}
 		q, room, err := claimRoom(ctx, tx, namespace, queue)
 		if err != nil || q.Paused {
 			return err
@@ -48,7 +54,7 @@ func (s *Store) ClaimTasks(ctx context.Context, namespace, queue ids.ID, wants [
 		if err := promoteDue(ctx, tx, namespace, queue); err != nil {
 			return err
 		}
-		tasks, err := takeTasks(ctx, tx, namespace, queue, room)
+		tasks, err := takeTasks(ctx, tx, namespace, queue, room, quotas)
 		if err != nil || len(tasks) == 0 {
 			return err
 		}
@@ -100,10 +106,13 @@ func claimRoom(ctx context.Context, tx *sqlx.Tx, namespace, queue ids.ID) (q *qu
 
 // takeTasks locks the next tasks and takes them out of the ready order. A task that an outcome or a
 // cancel holds at this moment is left where it is.
-func takeTasks(ctx context.Context, tx *sqlx.Tx, namespace, queue ids.ID, n int) ([]claimableRow, error) {
-	ready, err := lockReady(ctx, tx, namespace, queue, n)
-	if err != nil || len(ready) == 0 {
+func takeTasks(ctx context.Context, tx *sqlx.Tx, namespace, queue ids.ID, n int, quotas runningQuotas) ([]claimableRow, error) {
+	ready, err := lockReady(ctx, tx, namespace, queue, n, quotas.full())
+	if err != nil {
 		return nil, err
+	}
+	if ready = quotas.admit(ready); len(ready) == 0 {
+		return nil, nil
 	}
 	args := []any{namespace}
 	for _, r := range ready {
@@ -151,7 +160,7 @@ func assign(rows []claimableRow, wants []WorkerWant, now time.Time, leaseFor tim
 		row.CurrentAttemptID, row.UpdatedAt = &attempt.ID, now
 		t := row.task()
 		t.Input = row.Input
-		out = append(out, Assignment{SessionID: wants[at%len(wants)].SessionID, Task: t, Attempt: attempt, Secret: ids.NewSecret()})
+		out = append(out, Assignment{SessionID: wants[at%len(wants)].SessionID, Task: t, Attempt: attempt, Secret: ids.NewSecret(), application: row.ApplicationID})
 		at++
 	}
 	return out
@@ -165,11 +174,11 @@ func lease(ctx context.Context, tx *sqlx.Tx, namespace, queue ids.ID, now time.T
 	}
 	n := len(out)
 	tasks, attempts := make([]any, n), make([]any, n)
-	permits := make([]any, 0, 11*n)
+	permits := make([]any, 0, 12*n)
 	for i, a := range out {
 		digest := a.Secret.Digest()
 		tasks[i], attempts[i] = a.Task.ID, a.Attempt.ID
-		permits = append(permits, namespace, queue, a.Attempt.ID, a.Task.ID, a.Attempt.Number, uint64(a.Attempt.Epoch), digest[:],
+		permits = append(permits, namespace, queue, a.Attempt.ID, a.Task.ID, a.application, a.Attempt.Number, uint64(a.Attempt.Epoch), digest[:],
 			a.SessionID, []byte(names[a.SessionID]), a.Attempt.StartedAt, a.Attempt.LeaseUntil)
 	}
 	args := append(append(append([]any{}, tasks...), attempts...), now, namespace)
@@ -181,8 +190,8 @@ WHERE namespace_id = ? AND id IN (`+marks(n)+`) AND state = 'QUEUED'`, append(ar
 		return err
 	}
 	_, err = tx.ExecContext(ctx, `
-INSERT INTO permits (namespace_id, queue_id, attempt_id, task_id, number, epoch, digest, session_id, worker, started_at, lease_until)
-VALUES `+tuples("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", n), permits...)
+INSERT INTO permits (namespace_id, queue_id, attempt_id, task_id, application_id, number, epoch, digest, session_id, worker, started_at, lease_until)
+VALUES `+tuples("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", n), permits...)
 	if err != nil {
 		return fmt.Errorf("grant %d permits: %w", n, err)
 	}
@@ -198,8 +207,8 @@ type ReadyQueue struct {
 // QueuesWithWork returns which of the queues have a task that may be claimed now: one query,
 // two index look-ups a queue.
 func (s *Store) QueuesWithWork(ctx context.Context, queues []ReadyQueue) ([]ReadyQueue, error) {
-	const look = `(SELECT namespace_id, queue_id FROM ready_tasks WHERE namespace_id = ? AND queue_id = ? AND lane = 0 LIMIT 1)
-UNION ALL (SELECT namespace_id, queue_id FROM ready_tasks WHERE namespace_id = ? AND queue_id = ? AND lane = 1 AND ready_rank = 0 AND due_at <= UTC_TIMESTAMP(6) LIMIT 1)`
+	const look = `(SELECT namespace_id, queue_id FROM ready_tasks FORCE INDEX (PRIMARY) WHERE namespace_id = ? AND queue_id = ? AND lane = 0 LIMIT 1)
+UNION ALL (SELECT namespace_id, queue_id FROM ready_tasks FORCE INDEX (PRIMARY) WHERE namespace_id = ? AND queue_id = ? AND lane = 1 AND ready_rank = 0 AND due_at <= UTC_TIMESTAMP(6) LIMIT 1)`
 	query, args := "", make([]any, 0, 4*len(queues))
 	for i, q := range queues {
 		if i > 0 {

@@ -28,7 +28,7 @@ func (f *finisher) write(ctx context.Context, tx *sqlx.Tx) (head uint64, err err
 			return 0, err
 		}
 	}
-	if err := insertReady(ctx, tx, f.namespace, f.queue, f.now, f.requeued); err != nil {
+	if err := insertReady(ctx, tx, f.namespace, f.now, f.requeued); err != nil {
 		return 0, err
 	}
 	if err := deletePermits(ctx, tx, f.namespace, f.queue, f.freed); err != nil {

@@ -20,22 +20,24 @@ const (
 func readyRank(priority int) int { return task.MaxPriority - priority }
 
 const insertReadySQL = `
-INSERT INTO ready_tasks (namespace_id, queue_id, lane, ready_rank, due_at, task_id, priority) VALUES `
+INSERT INTO ready_tasks (namespace_id, queue_id, lane, ready_rank, due_at, task_id, application_id, priority) VALUES `
+
+const readyTuple = "(?, ?, ?, ?, ?, ?, ?, ?)"
 
 // insertReady makes QUEUED tasks claimable, now or at their run_at.
-func insertReady(ctx context.Context, tx *sqlx.Tx, namespace, queue ids.ID, now time.Time, rows []*taskRow) error {
+func insertReady(ctx context.Context, tx *sqlx.Tx, namespace ids.ID, now time.Time, rows []*taskRow) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	args := make([]any, 0, 7*len(rows))
+	args := make([]any, 0, 8*len(rows))
 	for _, r := range rows {
 		lane, rank := laneReady, readyRank(r.Priority)
 		if r.RunAt.After(now) {
 			lane, rank = laneWaiting, 0
 		}
-		args = append(args, namespace, queue, lane, rank, r.RunAt, r.ID, r.Priority)
+		args = append(args, namespace, r.QueueID, lane, rank, r.RunAt, r.ID, r.ApplicationID, r.Priority)
 	}
-	if _, err := tx.ExecContext(ctx, insertReadySQL+tuples("(?, ?, ?, ?, ?, ?, ?)", len(rows)), args...); err != nil {
+	if _, err := tx.ExecContext(ctx, insertReadySQL+tuples(readyTuple, len(rows)), args...); err != nil {
 		return fmt.Errorf("queue %d tasks: %w", len(rows), err)
 	}
 	return nil
@@ -52,10 +54,11 @@ DELETE FROM ready_tasks WHERE namespace_id = ? AND queue_id = ?
 
 // readyRow is one claimable task.
 type readyRow struct {
-	Rank     int       `db:"ready_rank"`
-	DueAt    time.Time `db:"due_at"`
-	TaskID   ids.ID    `db:"task_id"`
-	Priority int       `db:"priority"`
+	Rank          int       `db:"ready_rank"`
+	DueAt         time.Time `db:"due_at"`
+	TaskID        ids.ID    `db:"task_id"`
+	ApplicationID ids.ID    `db:"application_id"`
+	Priority      int       `db:"priority"`
 }
 
 const maxPromote = 500
@@ -64,7 +67,7 @@ const maxPromote = 500
 func promoteDue(ctx context.Context, tx *sqlx.Tx, namespace, queue ids.ID) error {
 	var due []readyRow
 	err := tx.SelectContext(ctx, &due, `
-SELECT ready_rank, due_at, task_id, priority FROM ready_tasks
+SELECT ready_rank, due_at, task_id, application_id, priority FROM ready_tasks
 WHERE namespace_id = ? AND queue_id = ? AND lane = 1 AND ready_rank = 0 AND due_at <= UTC_TIMESTAMP(6)
 ORDER BY due_at, task_id LIMIT ? FOR UPDATE SKIP LOCKED`, namespace, queue, maxPromote)
 	if err != nil {
@@ -76,24 +79,28 @@ ORDER BY due_at, task_id LIMIT ? FOR UPDATE SKIP LOCKED`, namespace, queue, maxP
 	if err := deleteReadyRows(ctx, tx, namespace, queue, laneWaiting, due); err != nil {
 		return err
 	}
-	args := make([]any, 0, 7*len(due))
+	args := make([]any, 0, 8*len(due))
 	for _, r := range due {
-		args = append(args, namespace, queue, laneReady, readyRank(r.Priority), r.DueAt, r.TaskID, r.Priority)
+		args = append(args, namespace, queue, laneReady, readyRank(r.Priority), r.DueAt, r.TaskID, r.ApplicationID, r.Priority)
 	}
-	if _, err := tx.ExecContext(ctx, insertReadySQL+tuples("(?, ?, ?, ?, ?, ?, ?)", len(due)), args...); err != nil {
+	if _, err := tx.ExecContext(ctx, insertReadySQL+tuples(readyTuple, len(due)), args...); err != nil {
 		return fmt.Errorf("promote %d due tasks: %w", len(due), err)
 	}
 	return nil
 }
 
-// lockReady locks up to n claimable rows in order. Rows that another claim holds are passed over;
-// that saves waiting and nothing depends on it.
-func lockReady(ctx context.Context, tx *sqlx.Tx, namespace, queue ids.ID, n int) ([]readyRow, error) {
+// lockReady locks up to n claimable rows in order, without those of applications that have no room.
+// Rows that another claim holds are passed over; that saves waiting and nothing depends on it.
+func lockReady(ctx context.Context, tx *sqlx.Tx, namespace, queue ids.ID, n int, full []any) ([]readyRow, error) {
+	query, args := `
+SELECT ready_rank, due_at, task_id, application_id, priority FROM ready_tasks FORCE INDEX (PRIMARY)
+WHERE namespace_id = ? AND queue_id = ? AND lane = 0`, []any{namespace, queue}
+	if len(full) > 0 {
+		query += " AND application_id NOT IN (" + marks(len(full)) + ")"
+		args = append(args, full...)
+	}
 	var rows []readyRow
-	err := tx.SelectContext(ctx, &rows, `
-SELECT ready_rank, due_at, task_id, priority FROM ready_tasks
-WHERE namespace_id = ? AND queue_id = ? AND lane = 0
-ORDER BY ready_rank, due_at, task_id LIMIT ? FOR UPDATE SKIP LOCKED`, namespace, queue, n)
+	err := tx.SelectContext(ctx, &rows, query+" ORDER BY ready_rank, due_at, task_id LIMIT ? FOR UPDATE SKIP LOCKED", append(args, n)...)
 	if err != nil {
 		return nil, fmt.Errorf("read ready tasks: %w", err)
 	}

@@ -19,6 +19,7 @@ import (
 type taskRow struct {
 	ID                ids.ID     `db:"id"`
 	QueueID           ids.ID     `db:"queue_id"`
+	ApplicationID     ids.ID     `db:"application_id"`
 	State             string     `db:"state"`
 	Revision          uint64     `db:"revision"`
 	Priority          int        `db:"priority"`
@@ -35,17 +36,18 @@ type taskRow struct {
 	CreatedAt         time.Time  `db:"created_at"`
 	UpdatedAt         time.Time  `db:"updated_at"`
 	FinishedAt        *time.Time `db:"finished_at"`
+	Labels            []byte     `db:"labels"`
 }
 
-const taskColumns = `id, queue_id, state, revision, priority, retry_safety, attempts, max_attempts, lease_epoch, effect_uncertain,
-run_at, cancel_requested_at, current_attempt_id, error_code, error_message, created_at, updated_at, finished_at`
+const taskColumns = `id, queue_id, application_id, state, revision, priority, retry_safety, attempts, max_attempts, lease_epoch, effect_uncertain,
+run_at, cancel_requested_at, current_attempt_id, error_code, error_message, created_at, updated_at, finished_at, labels`
 
 func (r *taskRow) task() *task.Task {
 	t := &task.Task{
 		ID: r.ID, QueueID: r.QueueID, State: task.State(r.State), Revision: ids.Counter(r.Revision),
 		RetrySafety: task.RetrySafety(r.RetrySafety), Priority: r.Priority, Attempts: r.Attempts, MaxAttempts: r.MaxAttempts,
 		RunAt: r.RunAt, EffectUncertain: r.EffectUncertain, CancelRequested: r.CancelRequestedAt != nil,
-		CurrentAttemptID: r.CurrentAttemptID, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, FinishedAt: r.FinishedAt,
+		CurrentAttemptID: r.CurrentAttemptID, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, FinishedAt: r.FinishedAt, Labels: r.Labels,
 	}
 	if r.ErrorCode != nil {
 		t.Error = &task.Failure{Code: *r.ErrorCode}
@@ -63,57 +65,6 @@ func (r *taskRow) snapshot() task.Snapshot {
 		s.CurrentAttemptID = *r.CurrentAttemptID
 	}
 	return s
-}
-
-const insertTaskSQL = `
-INSERT INTO tasks (namespace_id, id, queue_id, application_id, credential_id, state, revision, priority, retry_safety, attempts,
-  max_attempts, lease_epoch, effect_uncertain, run_at, created_at, updated_at, input)
-VALUES (?, ?, ?, ?, ?, 'QUEUED', 1, ?, ?, 0, ?, 0, 0, ?, ?, ?, ?)`
-
-// SubmitTask queues one task. The snapshot is the task without its input.
-func (s *Store) SubmitTask(ctx context.Context, w Write, sub task.Submit) (Receipt, error) {
-	fingerprint, err := Fingerprint("task.submit", sub.QueueID, string(sub.Input), sub.RetrySafety, sub.MaxAttempts, sub.RunAt, sub.Priority)
-	if err != nil {
-		return Receipt{}, err
-	}
-	check := func(tx *sqlx.Tx) error {
-		_, err := scopedQueue(ctx, tx, w.Caller, *sub.QueueID)
-		return err
-	}
-	return s.idempotent(ctx, w, fingerprint, check, func(tx *sqlx.Tx) ([]byte, auditRow, error) {
-		if _, err := readQueue(ctx, tx, w.Caller.NamespaceID, *sub.QueueID, forShare); err != nil {
-			return nil, auditRow{}, err
-		}
-		now, err := dbNow(ctx, tx)
-		if err != nil {
-			return nil, auditRow{}, err
-		}
-		row := taskRow{
-			ID: ids.New(), QueueID: *sub.QueueID, State: string(task.Queued), Revision: 1, Priority: sub.Priority,
-			RetrySafety: sub.RetrySafety, MaxAttempts: sub.MaxAttempts, RunAt: now, CreatedAt: now, UpdatedAt: now,
-		}
-		if sub.RunAt != nil && sub.RunAt.After(now) {
-			row.RunAt = sub.RunAt.UTC().Truncate(time.Microsecond)
-		}
-		_, err = tx.ExecContext(ctx, insertTaskSQL, w.Caller.NamespaceID, row.ID, row.QueueID, w.Caller.ApplicationID, w.Caller.CredentialID,
-			row.Priority, row.RetrySafety, row.MaxAttempts, row.RunAt, row.CreatedAt, row.UpdatedAt, []byte(sub.Input))
-		if err != nil {
-			return nil, auditRow{}, fmt.Errorf("insert task: %w", err)
-		}
-		if err := insertReady(ctx, tx, w.Caller.NamespaceID, row.QueueID, now, []*taskRow{&row}); err != nil {
-			return nil, auditRow{}, err
-		}
-		snapshot, err := row.task().AppendJSON(nil)
-		return snapshot, auditRow{Action: "task.submit", ResourceKind: "task", ResourceID: row.ID}, err
-	})
-}
-
-func dbNow(ctx context.Context, tx *sqlx.Tx) (time.Time, error) {
-	var now time.Time
-	if err := tx.GetContext(ctx, &now, "SELECT UTC_TIMESTAMP(6)"); err != nil {
-		return now, fmt.Errorf("read database clock: %w", err)
-	}
-	return now, nil
 }
 
 // GetTask returns one task with its input and result, NOT_FOUND outside the caller's scope.
@@ -177,7 +128,7 @@ func (s *Store) CancelTask(ctx context.Context, w Write, id ids.ID, cmd task.Can
 			return nil, auditRow{}, err
 		}
 		if row.Revision != uint64(*cmd.ExpectedRevision) {
-			return nil, auditRow{}, errs.New(errs.StateConflict, "task %s is at revision %d, expected_revision is %s", id, row.Revision, *cmd.ExpectedRevision)
+			return nil, auditRow{}, errRevision("task", id, row.Revision, *cmd.ExpectedRevision)
 		}
 		if err := s.cancel(ctx, tx, w.Caller.NamespaceID, row); err != nil {
 			return nil, auditRow{}, err
@@ -210,7 +161,10 @@ func (s *Store) cancel(ctx context.Context, tx *sqlx.Tx, namespace ids.ID, row *
 	if _, ok := task.Next(state, task.CancelRunning); ok {
 		row.Revision, row.CancelRequestedAt, row.UpdatedAt = revision+1, &now, now
 		res, err := tx.ExecContext(ctx, requestCancelSQL, now, now, namespace, row.ID, revision)
-		return changed(res, err, 1, "request cancel of task "+row.ID.String())
+		if err := changed(res, err, 1, "request cancel of task "+row.ID.String()); err != nil {
+			return err
+		}
+		return wake(ctx, tx, namespace) // the gateway that holds its worker tells it
 	}
 	return errs.New(errs.StateConflict, "task %s is %s and can no longer be cancelled", row.ID, row.State)
 }

@@ -66,6 +66,15 @@ func changed(res interface{ RowsAffected() (int64, error) }, err error, want int
 	return nil
 }
 
+// dbNow reads the database clock, which decides leases and order (R1.3).
+func dbNow(ctx context.Context, tx *sqlx.Tx) (time.Time, error) {
+	var now time.Time
+	if err := tx.GetContext(ctx, &now, "SELECT UTC_TIMESTAMP(6)"); err != nil {
+		return now, fmt.Errorf("read database clock: %w", err)
+	}
+	return now, nil
+}
+
 // marks returns "?,?,?" for n values.
 func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?,", n), ",") }
 

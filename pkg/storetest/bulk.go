@@ -41,17 +41,17 @@ func (db *DB) QueueTasks(t testing.TB, tenant Tenant, n int) {
 	t.Helper()
 	for from := 0; from < n; from += bulkRows {
 		rows := min(bulkRows, n-from)
-		tasks, ready := make([]any, 0, 5*rows), make([]any, 0, 3*rows)
+		tasks, ready := make([]any, 0, 5*rows), make([]any, 0, 4*rows)
 		for range rows {
 			id := ids.New()
 			tasks = append(tasks, tenant.NamespaceID[:], id, tenant.QueueID[:], tenant.ApplicationID[:], tenant.CredentialID[:])
-			ready = append(ready, tenant.NamespaceID[:], tenant.QueueID[:], id)
+			ready = append(ready, tenant.NamespaceID[:], tenant.QueueID[:], id, tenant.ApplicationID[:])
 		}
 		db.bulk(t, `INSERT INTO tasks (namespace_id, id, queue_id, application_id, credential_id, state, revision, priority, retry_safety, attempts, max_attempts,
   lease_epoch, effect_uncertain, run_at, created_at, updated_at, input) VALUES `,
 			`(?, ?, ?, ?, ?, 'QUEUED', 1, 0, 'unsafe', 0, 3, 0, 0, '2026-01-01', '2026-01-01', '2026-01-01', 'null')`, rows, tasks)
-		db.bulk(t, "INSERT INTO ready_tasks (namespace_id, queue_id, lane, ready_rank, due_at, task_id, priority) VALUES ",
-			"(?, ?, 0, 100, '2026-01-01', ?, 0)", rows, ready)
+		db.bulk(t, "INSERT INTO ready_tasks (namespace_id, queue_id, lane, ready_rank, due_at, task_id, application_id, priority) VALUES ",
+			"(?, ?, 0, 100, '2026-01-01', ?, ?, 0)", rows, ready)
 	}
 }
 

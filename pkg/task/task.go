@@ -3,6 +3,7 @@ package task
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -69,6 +70,7 @@ type Task struct {
 	CreatedAt        time.Time      `json:"created_at"`
 	UpdatedAt        time.Time      `json:"updated_at"`
 	FinishedAt       *time.Time     `json:"finished_at,omitzero"`
+	Labels           strictjson.Raw `json:"-"` // an object of strings, or nil
 	Input            strictjson.Raw `json:"-"`
 	Result           strictjson.Raw `json:"-"`
 }
@@ -80,6 +82,9 @@ func (t *Task) AppendJSON(b []byte) ([]byte, error) {
 		return b, fmt.Errorf("encode task %s: %w", t.ID, err)
 	}
 	b = append(b, head[:len(head)-1]...)
+	if t.Labels != nil {
+		b = append(append(b, `,"labels":`...), t.Labels...)
+	}
 	if t.Input != nil {
 		b = append(append(b, `,"input":`...), t.Input...)
 	}
@@ -87,48 +92,6 @@ func (t *Task) AppendJSON(b []byte) ([]byte, error) {
 		b = append(append(b, `,"result":`...), t.Result...)
 	}
 	return append(b, '}'), nil
-}
-
-// Submit is the body of POST /v1/tasks.
-type Submit struct {
-	QueueID     *ids.ID        `json:"queue_id"`
-	Input       strictjson.Raw `json:"input"`
-	RetrySafety string         `json:"retry_safety"`
-	MaxAttempts int            `json:"max_attempts"`
-	RunAt       *time.Time     `json:"run_at"`
-	Priority    int            `json:"priority"`
-}
-
-// Normalise applies defaults and checks limits; errors are INVALID_ARGUMENT and name the field.
-func (s *Submit) Normalise() error {
-	if s.QueueID == nil {
-		return errs.Invalid("queue_id", "is required")
-	}
-	if s.Input == nil {
-		return errs.Invalid("input", "is required (any JSON value)")
-	}
-	if len(s.Input) > MaxJSON {
-		return errs.Invalid("input", "must be at most %d bytes, has %d", MaxJSON, len(s.Input))
-	}
-	if s.RetrySafety == "" {
-		s.RetrySafety = string(Unsafe)
-	}
-	if s.RetrySafety != string(Safe) && s.RetrySafety != string(Unsafe) {
-		return errs.Invalid("retry_safety", "must be safe or unsafe")
-	}
-	if s.MaxAttempts == 0 {
-		s.MaxAttempts = DefaultMaxAttempts
-	}
-	if s.MaxAttempts < 1 || s.MaxAttempts > LimitMaxAttempts {
-		return errs.Invalid("max_attempts", "must be 0 (default %d) or 1…%d, is %d", DefaultMaxAttempts, LimitMaxAttempts, s.MaxAttempts)
-	}
-	if s.Priority < -MaxPriority || s.Priority > MaxPriority {
-		return errs.Invalid("priority", "must be %d…%d, is %d", -MaxPriority, MaxPriority, s.Priority)
-	}
-	if s.RunAt != nil && (s.RunAt.Year() < 1970 || s.RunAt.Year() > 9998) {
-		return errs.Invalid("run_at", "must be a year 1970…9998")
-	}
-	return nil
 }
 
 // Cancel is the body of :cancel.
@@ -148,6 +111,45 @@ func (c Cancel) Validate() error {
 	return nil
 }
 
+// Resolve is the body of :resolve (R8.2): what a person found out about a NEEDS_REVIEW task.
+type Resolve struct {
+	ExpectedRevision *ids.Counter   `json:"expected_revision"`
+	Outcome          string         `json:"outcome"`
+	Result           strictjson.Raw `json:"result"`
+	Reason           string         `json:"reason"`
+}
+
+// ResolveCommands are the outcomes a person may decide on.
+var ResolveCommands = map[string]Command{"succeeded": ResolveSucceeded, "failed": ResolveFailed, "requeue": ResolveRequeue}
+
+// Validate returns INVALID_ARGUMENT naming the field.
+func (r Resolve) Validate() error {
+	if r.ExpectedRevision == nil {
+		return errs.Invalid("expected_revision", "is required")
+	}
+	if _, ok := ResolveCommands[r.Outcome]; !ok {
+		return errs.Invalid("outcome", "must be succeeded, failed or requeue")
+	}
+	if r.Result != nil && r.Outcome != "succeeded" {
+		return errs.Invalid("result", "is only for the outcome succeeded")
+	}
+	if len(r.Result) > MaxJSON {
+		return errs.Invalid("result", "must be at most %d bytes, has %d", MaxJSON, len(r.Result))
+	}
+	if err := ids.CheckText(r.Reason, 1024); err != nil {
+		return errs.Invalid("reason", "%v", err)
+	}
+	return nil
+}
+
+// ParseState accepts one of the six states.
+func ParseState(s string) (State, error) {
+	if slices.Contains(States, State(s)) {
+		return State(s), nil
+	}
+	return "", errs.Invalid("state", "must be QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELLED or NEEDS_REVIEW")
+}
+
 // Attempt is one leased execution.
 type Attempt struct {
 	ID         ids.ID      `json:"id"`
@@ -156,6 +158,23 @@ type Attempt struct {
 	Epoch      ids.Counter `json:"epoch"`
 	LeaseUntil time.Time   `json:"lease_until"`
 	StartedAt  time.Time   `json:"started_at"`
+}
+
+// AttemptState is RUNNING or how the attempt ended.
+type AttemptState string
+
+// AttemptRecord is an attempt as history shows it; LeaseUntil only while RUNNING, EndedAt after.
+type AttemptRecord struct {
+	ID         ids.ID       `json:"id"`
+	TaskID     ids.ID       `json:"task_id"`
+	Number     int          `json:"number"`
+	Epoch      ids.Counter  `json:"epoch"`
+	State      AttemptState `json:"state"`
+	Worker     string       `json:"worker"`
+	StartedAt  time.Time    `json:"started_at"`
+	LeaseUntil *time.Time   `json:"lease_until,omitzero"`
+	EndedAt    *time.Time   `json:"ended_at,omitzero"`
+	Error      *Failure     `json:"error,omitzero"`
 }
 
 // Proof is the right to decide an attempt.

@@ -43,7 +43,7 @@ func TestConsumerAcksWhatWasHandled(t *testing.T) {
 	c.Middleware = []func(DeliveryHandler) DeliveryHandler{wrap("outer"), wrap("inner")}
 	c.OnAck = func(a AckResult) { acks <- a }
 	c.OnDeliver = func(d *Delivery) { delivered <- d.ID }
-	stop, ended := background(t, c.Run)
+	stop, ended := g.background(t, c.Run)
 	p := g.open(t, testLease, testInterval)
 	for n := 1; n <= 3; n++ {
 		p.push("event.deliver", deliverBody(n, "1", exact))
@@ -83,7 +83,7 @@ func TestConsumerLeavesWhatFailed(t *testing.T) {
 		return nil
 	})
 	c.OnError = func(e DeliveryError) { failures <- e }
-	background(t, c.Run)
+	g.background(t, c.Run)
 	p := g.open(t, testLease, testInterval)
 	for n := 1; n <= 3; n++ {
 		p.push("event.deliver", deliverBody(n, "1", "1"))
@@ -107,7 +107,7 @@ func TestConsumerReportsAgainWithTheSameProof(t *testing.T) {
 	var handled atomic.Int32
 	c := consumer(g, func(context.Context, *Delivery) error { handled.Add(1); return nil })
 	c.OnAck = func(a AckResult) { acks <- a }
-	background(t, c.Run)
+	g.background(t, c.Run)
 
 	p := g.open(t, testLease, testInterval)
 	p.push("event.deliver", deliverBody(1, "1", "1"))
@@ -150,7 +150,7 @@ func TestConsumerRunsOneHandlerForAReplacedLease(t *testing.T) {
 		return nil
 	})
 	c.Concurrency = 4
-	background(t, c.Run)
+	g.background(t, c.Run)
 	p := g.open(t, testLease, testInterval)
 	p.push("event.deliver", deliverBody(1, "9", "1"))
 	must(t, "start", started)
@@ -185,7 +185,7 @@ func TestConsumerAsksOnlyForWhatItCanStart(t *testing.T) {
 		})
 		c.Concurrency = size
 		c.OnError = func(DeliveryError) { waits.Add(1) }
-		stop, ended := background(t, c.Run)
+		stop, ended := g.background(t, c.Run)
 		p := g.open(t, testLease, testInterval)
 		if p.capacity() != size {
 			t.Fatalf("asked for %d with %d places", p.capacity(), size)
@@ -226,7 +226,7 @@ func TestConsumerReconnectsWithWhatIsFreeAndThenWithAll(t *testing.T) {
 		return nil
 	})
 	c.Concurrency = 3
-	background(t, c.Run)
+	g.background(t, c.Run)
 	p := g.open(t, testLease, testInterval)
 	p.push("event.deliver", deliverBody(1, "1", "1"))
 	p.push("event.deliver", deliverBody(2, "1", "1"))
@@ -275,7 +275,7 @@ func TestConsumerComesBackOrNot(t *testing.T) {
 			lost := make(chan error, 4)
 			consumer := consumer(g, saved)
 			consumer.OnDisconnect = func(err error) { lost <- err }
-			_, ended := background(t, consumer.Run)
+			_, ended := g.background(t, consumer.Run)
 			g.open(t, testLease, testInterval).bye(c.code, c.reason)
 			var closed *CloseError
 			if err := must(t, "OnDisconnect", lost); !errors.As(err, &closed) || closed.Code != c.code {
@@ -308,7 +308,7 @@ func TestConsumerDrains(t *testing.T) {
 		canceled.Store(ctx.Err() != nil)
 		return nil
 	})
-	stop, ended := background(t, c.Run)
+	stop, ended := g.background(t, c.Run)
 	p := g.open(t, testLease, testInterval)
 	p.push("event.deliver", deliverBody(1, "1", "1"))
 	must(t, "start", started)
@@ -345,7 +345,7 @@ func TestConsumerDrainIsBounded(t *testing.T) {
 		return ctx.Err()
 	})
 	c.DrainTimeout = 50 * time.Millisecond
-	stop, ended := background(t, c.Run)
+	stop, ended := g.background(t, c.Run)
 	p := g.open(t, testLease, testInterval)
 	p.push("event.deliver", deliverBody(1, "1", "1"))
 	must(t, "start", started)
@@ -364,7 +364,7 @@ func TestConsumerDrainIsBounded(t *testing.T) {
 
 	again := consumer(g, saved) // the next process reports what was saved
 	again.Proofs = stopped.Unacked
-	background(t, again.Run)
+	g.background(t, again.Run)
 	if a := g.open(t, testLease, testInterval).ack(); a != stopped.Unacked[0] {
 		t.Errorf("reported %v", a)
 	}
@@ -378,7 +378,7 @@ func TestConsumerStopsWhileNobodyAnswers(t *testing.T) {
 	c := consumer(g, saved)
 	c.Backoff = Backoff{Min: time.Hour, Max: time.Hour}
 	c.OnDisconnect = func(err error) { lost <- err }
-	stop, ended := background(t, c.Run)
+	stop, ended := g.background(t, c.Run)
 	must(t, "refused", lost)
 	stop()
 	if err := must(t, "end", ended); err != nil {

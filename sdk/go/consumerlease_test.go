@@ -23,7 +23,7 @@ func TestAckBatching(t *testing.T) {
 	c.Concurrency, c.AckBatching = 4, true
 	c.OnError = func(e DeliveryError) { failures <- e }
 	c.OnAck = func(a AckResult) { acks <- a }
-	background(t, c.Run)
+	g.background(t, c.Run)
 	p := g.open(t, testLease, testInterval)
 	p.push("event.deliver", deliverBody(9, "1", "1"))
 	p.ack() // a single one is not batched
@@ -94,7 +94,7 @@ func TestAckBatchingFallsBack(t *testing.T) {
 	c := consumer(g, saved)
 	c.AckBatching = true
 	c.Proofs = []Proof{{DeliveryID: id(1), Epoch: "1"}, {DeliveryID: id(2), Epoch: "1"}}
-	background(t, c.Run)
+	g.background(t, c.Run)
 	p := g.open(t, testLease, testInterval)
 	p.refuse(p.next("event.ack_batch"), ErrInvalidArgument) // an older server
 	p.ack()
@@ -114,7 +114,7 @@ func TestExtendLeases(t *testing.T) {
 	})
 	c.ExtendLeases = true
 	c.OnError = func(e DeliveryError) { failures <- e }
-	background(t, c.Run)
+	g.background(t, c.Run)
 	p := g.open(t, 90, testInterval)
 	p.push("event.deliver", deliverBody(1, "1", "1"))
 	must(t, "start", started)
@@ -145,7 +145,7 @@ func TestExtendLeasesOfAnOlderServer(t *testing.T) {
 		return nil
 	})
 	c.ExtendLeases = true
-	background(t, c.Run)
+	g.background(t, c.Run)
 	p := g.open(t, 60, testInterval)
 	p.push("event.deliver", deliverBody(1, "1", "1"))
 	must(t, "start", started)
@@ -170,7 +170,7 @@ func TestReleaseLeases(t *testing.T) {
 		return nil
 	})
 	c.ReleaseLeases, c.RetryDelay = true, 2*time.Second
-	stop, ended := background(t, c.Run)
+	stop, ended := g.background(t, c.Run)
 	p := g.open(t, testLease, testInterval)
 	for n, want := range []string{`"delay_ms":2000,"refund":false}`, `"delay_ms":7000,"refund":false}`} {
 		p.push("event.deliver", deliverBody(n+1, "1", "1"))
@@ -214,7 +214,7 @@ func TestWhatLapsedIsNotStarted(t *testing.T) {
 		return nil
 	})
 	c.OnError = func(e DeliveryError) { failures <- e }
-	background(t, c.Run)
+	g.background(t, c.Run)
 	p := g.open(t, 50, testInterval)
 	p.push("event.deliver", deliverBody(1, "1", "1"))
 	p.push("event.deliver", deliverBody(2, "1", "1")) // more than was asked for

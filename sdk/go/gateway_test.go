@@ -33,13 +33,23 @@ const (
 type gateway struct {
 	*httptest.Server
 	peers chan *peer
+
+	mu  sync.Mutex
+	all []*websocket.Conn
+}
+
+// hangUp drops every connection, so that a client need not wait for the answer to its goodbye.
+func (g *gateway) hangUp() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, ws := range g.all {
+		_ = ws.Close()
+	}
 }
 
 func newGateway(t *testing.T) *gateway {
 	g := &gateway{peers: make(chan *peer, 64)}
 	up := websocket.Upgrader{Subprotocols: []string{"orbit.events.v1", "orbit.workers.v1"}}
-	var mu sync.Mutex
-	var all []*websocket.Conn
 	g.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+testToken || r.URL.RawQuery != "" {
 			http.Error(w, "bad request", http.StatusBadRequest)
@@ -49,18 +59,14 @@ func newGateway(t *testing.T) *gateway {
 		if err != nil {
 			return
 		}
-		mu.Lock()
-		all = append(all, ws)
-		mu.Unlock()
+		g.mu.Lock()
+		g.all = append(g.all, ws)
+		g.mu.Unlock()
 		g.peers <- &peer{t: t, ws: ws, path: r.URL.Path}
 	}))
 	t.Cleanup(func() {
 		g.Close()
-		mu.Lock()
-		defer mu.Unlock()
-		for _, ws := range all {
-			_ = ws.Close()
-		}
+		g.hangUp()
 	})
 	return g
 }
@@ -202,7 +208,7 @@ func (p *peer) closed() int {
 }
 
 // background runs f until the test's end and returns its error.
-func background(t *testing.T, f func(context.Context) error) (stop context.CancelFunc, ended <-chan error) {
+func (g *gateway) background(t *testing.T, f func(context.Context) error) (stop context.CancelFunc, ended <-chan error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	result := make(chan error, 1)
 	finished := make(chan struct{})
@@ -212,6 +218,7 @@ func background(t *testing.T, f func(context.Context) error) (stop context.Cance
 	}()
 	t.Cleanup(func() {
 		cancel()
+		g.hangUp()
 		<-finished
 	})
 	return cancel, result

@@ -89,7 +89,7 @@ func TestWorkerReportsWhatTheHandlerReturned(t *testing.T) {
 			outcomes := make(chan OutcomeResult, 1)
 			w := worker(g, c.handler)
 			w.OnOutcome = func(o OutcomeResult) { outcomes <- o }
-			stop, ended := background(t, w.Run)
+			stop, ended := g.background(t, w.Run)
 			p := g.open(t, testLease, testInterval)
 			if want := `{"queue_id":"` + testQueue + `","name":"w1","capacity":1}`; p.path != "/v1/workers/connect" || string(p.hello.Body) != want {
 				t.Errorf("hello %s at %s", p.hello.Body, p.path)
@@ -113,7 +113,7 @@ func TestWorkerReportsWhatTheHandlerReturned(t *testing.T) {
 func TestWorkerFailsWhatTheServerRefuses(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
-	background(t, worker(g, func(context.Context, *Assignment) (json.RawMessage, error) {
+	g.background(t, worker(g, func(context.Context, *Assignment) (json.RawMessage, error) {
 		return json.RawMessage(`{"a":1,"a":2}`), nil
 	}).Run)
 	p := g.open(t, testLease, testInterval)
@@ -128,7 +128,7 @@ func TestWorkerDropsALostOutcome(t *testing.T) {
 	failures := make(chan AttemptError, 1)
 	w := worker(g, func(context.Context, *Assignment) (json.RawMessage, error) { return nil, nil })
 	w.OnError = func(e AttemptError) { failures <- e }
-	background(t, w.Run)
+	g.background(t, w.Run)
 	p := g.open(t, testLease, testInterval)
 	p.push("task.assign", assignBody(1, "1"))
 	p.refuse(p.next("attempt.complete"), ErrAttemptLeaseLost)
@@ -153,7 +153,7 @@ func TestWorkerCancels(t *testing.T) {
 			t.Parallel()
 			g := newGateway(t)
 			cause := make(chan error, 1)
-			background(t, worker(g, func(ctx context.Context, _ *Assignment) (json.RawMessage, error) {
+			g.background(t, worker(g, func(ctx context.Context, _ *Assignment) (json.RawMessage, error) {
 				<-ctx.Done()
 				cause <- context.Cause(ctx)
 				return c.returns(ctx)
@@ -173,7 +173,7 @@ func TestWorkerOutlivesItsConnection(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
 	started, finish := make(chan string, 2), make(chan struct{})
-	background(t, worker(g, func(_ context.Context, a *Assignment) (json.RawMessage, error) {
+	g.background(t, worker(g, func(_ context.Context, a *Assignment) (json.RawMessage, error) {
 		started <- a.Attempt.ID
 		<-finish
 		return json.RawMessage("1"), nil
@@ -210,7 +210,7 @@ func TestWorkerRenewsAllInOneFrame(t *testing.T) {
 	})
 	w.Concurrency = 3
 	w.OnError = func(e AttemptError) { failures <- e }
-	background(t, w.Run)
+	g.background(t, w.Run)
 	p := g.open(t, 300, testInterval)
 	for n := 1; n <= 3; n++ {
 		p.push("task.assign", assignBody(n, "1"))
@@ -261,7 +261,7 @@ func TestWorkerDrains(t *testing.T) {
 	g := newGateway(t)
 	started, finish := make(chan string, 4), make(chan struct{})
 	var count atomic.Int32
-	stop, ended := background(t, worker(g, func(_ context.Context, a *Assignment) (json.RawMessage, error) {
+	stop, ended := g.background(t, worker(g, func(_ context.Context, a *Assignment) (json.RawMessage, error) {
 		count.Add(1)
 		started <- a.Attempt.ID
 		<-finish
@@ -301,7 +301,7 @@ func TestWorkerStopsForGood(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
 	started, finish := make(chan string, 1), make(chan struct{})
-	_, ended := background(t, worker(g, func(_ context.Context, a *Assignment) (json.RawMessage, error) {
+	_, ended := g.background(t, worker(g, func(_ context.Context, a *Assignment) (json.RawMessage, error) {
 		started <- a.Attempt.ID
 		<-finish
 		return nil, nil

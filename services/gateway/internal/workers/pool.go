@@ -52,6 +52,7 @@ type line struct {
 type place struct {
 	session *session
 	held    map[ids.ID]time.Time
+	told    map[ids.ID]bool // of a requested cancel
 }
 
 // NewPool lets inFlight queues claim at once.
@@ -68,7 +69,7 @@ func (p *Pool) Attach(s *session) *place {
 		l = &line{key: s.queue}
 		p.queues[s.queue] = l
 	}
-	pl := &place{session: s, held: map[ids.ID]time.Time{}}
+	pl := &place{session: s, held: map[ids.ID]time.Time{}, told: map[ids.ID]bool{}}
 	l.places = append(l.places, pl)
 	return pl
 }
@@ -94,6 +95,7 @@ func (p *Pool) Settled(pl *place, attempts ...ids.ID) {
 	p.mu.Lock()
 	for _, id := range attempts {
 		delete(pl.held, id)
+		delete(pl.told, id)
 	}
 	p.mu.Unlock()
 }
@@ -120,6 +122,7 @@ func (pl *place) free(now time.Time) int {
 	for id, until := range pl.held {
 		if now.After(until.Add(time.Minute)) { // the worker forgot it; others have long had it
 			delete(pl.held, id)
+			delete(pl.told, id)
 		}
 	}
 	if pl.session.conn.Congested() {

@@ -61,7 +61,7 @@ func New(s *store.Store, health *httpserver.Health, log *zap.Logger, o Options) 
 	engine.HandleMethodNotAllowed = true
 	engine.UseRawPath = true // %2F is not a slash
 	a.register(engine)
-	a.public = map[string]http.HandlerFunc{"/livez": health.Live, "/readyz": health.Ready, "/openapi.yaml": description}
+	a.public = map[string]http.HandlerFunc{"/livez": health.Live, "/readyz": health.Ready, "/openapi.yaml": description, "/docs": docsHandler()}
 	for path, handler := range a.public {
 		engine.GET(path, gin.WrapF(handler))
 		engine.HEAD(path, gin.WrapF(handler))
@@ -138,26 +138,31 @@ func (a *API) serve(g *gin.Context, rt route, values []string) {
 // unrouted answers a path or method that no route takes: OPTIONS tells the methods of a known path,
 // another method there is 405 with Allow, and an unknown path is 404.
 func (a *API) unrouted(g *gin.Context) {
-	request := ids.New()
+	c, started := &call{requestID: ids.New()}, time.Now()
+	status := a.answerUnrouted(g, c.requestID)
+	a.logCall(g.Request.Method, "unmatched", c, status, time.Since(started), nil, nil)
+}
+
+func (a *API) answerUnrouted(g *gin.Context, request ids.ID) (status int) {
 	methods := allowed(a.table, g.Request.URL.EscapedPath())
 	if methods == nil && a.public[g.Request.URL.Path] != nil {
 		methods = []string{http.MethodGet, http.MethodHead, http.MethodOptions}
 	}
 	switch {
 	case methods == nil:
-		writeError(g.Writer, request, errs.New(errs.NotFound, "no such path in this API"))
-		return
+		return writeError(g.Writer, request, errs.New(errs.NotFound, "no such path in this API"))
 	case g.Request.Method == http.MethodOptions:
 		g.Writer.Header().Set("Allow", strings.Join(methods, ", "))
 		g.Writer.Header().Set("Cache-Control", "no-store")
 		g.Writer.Header().Set("X-Request-ID", request.String())
 		g.Writer.WriteHeader(http.StatusNoContent)
 		g.Writer.WriteHeaderNow()
-		return
+		return http.StatusNoContent
 	}
 	g.Writer.Header().Set("Allow", strings.Join(methods, ", "))
 	err := errs.New(errs.InvalidArgument, "method: this path takes %s", strings.Join(methods, ", "))
 	writeJSON(g.Writer, request, http.StatusMethodNotAllowed, errorEnvelope(request, err))
+	return http.StatusMethodNotAllowed
 }
 
 // writeError returns the status it wrote.
