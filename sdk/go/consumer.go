@@ -25,7 +25,8 @@ type Consumer struct {
 	// Middleware wraps Handler; the first is the outermost.
 	Middleware []func(DeliveryHandler) DeliveryHandler
 	// DrainTimeout is how long Run goes on after ctx ended for handlers to finish and acknowledgements to
-	// be answered (0: 20 s). Then handlers are cancelled with cause ErrDrainTimeout.
+	// be answered (0: 20 s). Then handlers are cancelled with cause ErrDrainTimeout, and have a second for
+	// what they return to be reported.
 	DrainTimeout time.Duration
 	// Backoff between connections (zero: 250 ms to 15 s).
 	Backoff Backoff

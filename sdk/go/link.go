@@ -144,7 +144,7 @@ func (l *link) session(life context.Context, s *session) error {
 	for {
 		changed := l.changed.wait()
 		idle := l.crew.idleBeside(s.number, s.capacity) > 0 && !l.crew.held()
-		if idle && l.crew.busy() == 0 {
+		if idle && l.crew.busy() == 0 && l.outbox.empty() {
 			return errResize
 		}
 		select {

@@ -44,6 +44,10 @@ type API struct {
 
 // New returns the handler of the whole listener: the API, its description and the health checks.
 func New(s *store.Store, health *httpserver.Health, log *zap.Logger, o Options) http.Handler {
+	return newAPI(s, log, o, routes()).engine(health)
+}
+
+func newAPI(s *store.Store, log *zap.Logger, o Options, table []route) *API {
 	if o.Timeout == 0 {
 		o.Timeout = DefaultTimeout
 	}
@@ -53,8 +57,10 @@ func New(s *store.Store, health *httpserver.Health, log *zap.Logger, o Options) 
 	if o.Admit == nil {
 		o.Admit = func() bool { return true }
 	}
-	a := &API{store: s, log: log, timeout: o.Timeout, admit: o.Admit, places: make(chan struct{}, o.MaxInFlight), table: routes()}
+	return &API{store: s, log: log, timeout: o.Timeout, admit: o.Admit, places: make(chan struct{}, o.MaxInFlight), table: table}
+}
 
+func (a *API) engine(health *httpserver.Health) *gin.Engine {
 	gin.SetMode(gin.ReleaseMode) // in debug mode it prints every route
 	engine := gin.New()
 	engine.RedirectTrailingSlash = false // a path has one spelling
