@@ -340,7 +340,7 @@ func TestTasksFollowTheModel(t *testing.T) {
 			t.Parallel()
 			db := storetest.New(t)
 			rapid.Check(t, func(rt *rapid.T) {
-				tenant := db.TenantWith(t, queue.Create{Name: "main", MaxRunning: limits.maxRunning}, accessAll)
+				tenant := db.TenantWith(t, queue.Create{Name: "main", MaxRunning: limits.maxRunning, LeaseDurationMS: 3_600_000}, accessAll)
 				if err := db.Owner.SetQuota(context.Background(), tenant.NamespaceID, tenant.ApplicationID, 0, limits.quota); err != nil {
 					rt.Fatal(err)
 				}
