@@ -17,6 +17,9 @@ type stackEnv struct {
 	QueueID       string
 	NamespaceID   string
 	DSN           string
+
+	ConsoleURL      string
+	ConsolePassword string
 }
 
 func (e *stackEnv) fields() map[string]*string {
@@ -27,10 +30,14 @@ func (e *stackEnv) fields() map[string]*string {
 		"ORBIT_QUEUE_ID":       &e.QueueID,
 		"ORBIT_NAMESPACE_ID":   &e.NamespaceID,
 		"ORBIT_DSN":            &e.DSN,
+
+		"ORBIT_CONSOLE_URL":      &e.ConsoleURL,
+		"ORBIT_CONSOLE_PASSWORD": &e.ConsolePassword,
 	}
 }
 
-var envOrder = []string{"ORBIT_MANAGEMENT_URL", "ORBIT_GATEWAY_URL", "ORBIT_TOKEN", "ORBIT_QUEUE_ID", "ORBIT_NAMESPACE_ID", "ORBIT_DSN"}
+var envOrder = []string{"ORBIT_MANAGEMENT_URL", "ORBIT_GATEWAY_URL", "ORBIT_TOKEN", "ORBIT_QUEUE_ID", "ORBIT_NAMESPACE_ID", "ORBIT_DSN",
+	"ORBIT_CONSOLE_URL", "ORBIT_CONSOLE_PASSWORD"}
 
 // write replaces the file in one step, readable by its owner only, in a form that a shell can source.
 func (e *stackEnv) write(path string) error {

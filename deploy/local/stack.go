@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -138,6 +139,10 @@ func (s *stack) administer(ctx context.Context) error {
 	} else if err := s.bootstrap(ctx); err != nil {
 		return err
 	}
+	if s.env.ConsolePassword == "" {
+		s.env.ConsolePassword = rand.Text()
+	}
+	s.env.ConsoleURL = "http://" + s.addrs.management + "/console"
 	s.env.ManagementURL, s.env.GatewayURL, s.env.DSN = "http://"+s.addrs.management, "http://"+s.addrs.gateway, s.dsns.owner
 	return nil
 }
@@ -198,7 +203,7 @@ func (s *stack) launch() {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
 	s.management = &service{name: "orbit-management", args: []string{"serve"}, log: s.home.log("management"),
-		env: []string{"ORBIT_DSN=" + s.dsns.management, "ORBIT_MANAGEMENT_ADDR=" + s.addrs.management}}
+		env: []string{"ORBIT_DSN=" + s.dsns.management, "ORBIT_MANAGEMENT_ADDR=" + s.addrs.management, "ORBIT_CONSOLE_PASSWORD=" + s.env.ConsolePassword}}
 	s.gateway = &service{name: "orbit-gateway", log: s.home.log("gateway"),
 		env: []string{"ORBIT_DSN=" + s.dsns.gateway, "ORBIT_GATEWAY_ADDR=" + s.addrs.gateway}}
 	for _, svc := range []*service{s.management, s.gateway} {

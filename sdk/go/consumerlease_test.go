@@ -115,7 +115,7 @@ func TestExtendLeases(t *testing.T) {
 	c.ExtendLeases = true
 	c.OnError = func(e DeliveryError) { failures <- e }
 	g.background(t, c.Run)
-	p := g.open(t, 90, testInterval)
+	p := g.open(t, 600, testInterval)
 	p.push("event.deliver", deliverBody(1, "1", "1"))
 	must(t, "start", started)
 	for range 3 { // for as long as the handler runs
@@ -129,10 +129,10 @@ func TestExtendLeases(t *testing.T) {
 	if err := must(t, "cause", cause); !errors.Is(err, ErrDeliveryLeaseLost) {
 		t.Errorf("cancelled by %v", err)
 	}
-	if e := must(t, "error", failures); !errors.Is(e, ErrDeliveryLeaseLost) {
-		t.Errorf("got %v", e)
+	a, b := must(t, "error", failures), must(t, "handler's error", failures)
+	if !errors.Is(a, ErrDeliveryLeaseLost) && !errors.Is(b, ErrDeliveryLeaseLost) {
+		t.Errorf("got %v and %v", a, b)
 	}
-	must(t, "handler's error", failures)
 }
 
 func TestExtendLeasesOfAnOlderServer(t *testing.T) {
@@ -146,11 +146,11 @@ func TestExtendLeasesOfAnOlderServer(t *testing.T) {
 	})
 	c.ExtendLeases = true
 	g.background(t, c.Run)
-	p := g.open(t, 60, testInterval)
+	p := g.open(t, 600, testInterval)
 	p.push("event.deliver", deliverBody(1, "1", "1"))
 	must(t, "start", started)
 	p.refuse(p.next("event.extend"), ErrInvalidArgument)
-	time.AfterFunc(100*time.Millisecond, func() { close(finish) })
+	time.AfterFunc(300*time.Millisecond, func() { close(finish) })
 	p.ack() // no other extend came before it
 }
 
@@ -215,12 +215,12 @@ func TestWhatLapsedIsNotStarted(t *testing.T) {
 	})
 	c.OnError = func(e DeliveryError) { failures <- e }
 	g.background(t, c.Run)
-	p := g.open(t, 50, testInterval)
+	p := g.open(t, 600, testInterval)
 	p.push("event.deliver", deliverBody(1, "1", "1"))
 	p.push("event.deliver", deliverBody(2, "1", "1")) // more than was asked for
 	must(t, "start", started)
 	p.push("event.deliver", deliverBody(2, "2", "1")) // replaces the waiting one
-	time.AfterFunc(60*time.Millisecond, func() { close(finish) })
+	time.AfterFunc(700*time.Millisecond, func() { close(finish) })
 	p.ack()
 	if e := must(t, "error", failures); e.DeliveryID != id(2) || !errors.Is(e, ErrLeaseLapsed) {
 		t.Errorf("got %v", e)

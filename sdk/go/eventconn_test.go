@@ -33,7 +33,7 @@ func dial(t *testing.T, g *gateway, o EventOptions) (*EventConn, *peer) {
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
-	t.Cleanup(func() { g.hangUp(); r.c.Close() })
+	t.Cleanup(func() { g.seeOff(); r.c.Close() })
 	return r.c, p
 }
 
@@ -191,7 +191,7 @@ func TestAutomaticHeartbeat(t *testing.T) {
 	}()
 	p := g.open(t, testLease, 200)
 	c := must(t, "dial", ch)
-	defer func() { g.hangUp(); c.Close() }()
+	defer func() { g.seeOff(); c.Close() }()
 	for range 3 {
 		p.reply(p.next("events.ping"), "ack", `{"enabled":true,"server_time":"2026-09-17T10:00:00Z"}`)
 	}

@@ -35,16 +35,22 @@ type gateway struct {
 	peers chan *peer
 
 	mu  sync.Mutex
-	all []*websocket.Conn
+	all  []*websocket.Conn // not yet seen off
+	kept []*websocket.Conn
 }
 
-// hangUp drops every connection, so that a client need not wait for the answer to its goodbye.
-func (g *gateway) hangUp() {
+// seeOff reads what is left on every connection, so that a client's goodbye is answered. Nothing else may
+// read any more.
+func (g *gateway) seeOff() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, ws := range g.all {
-		_ = ws.Close()
+		go func() {
+			for err := error(nil); err == nil; _, _, err = ws.ReadMessage() {
+			}
+		}()
 	}
+	g.all = nil
 }
 
 func newGateway(t *testing.T) *gateway {
@@ -60,13 +66,17 @@ func newGateway(t *testing.T) *gateway {
 			return
 		}
 		g.mu.Lock()
-		g.all = append(g.all, ws)
+		g.all, g.kept = append(g.all, ws), append(g.kept, ws)
 		g.mu.Unlock()
 		g.peers <- &peer{t: t, ws: ws, path: r.URL.Path}
 	}))
 	t.Cleanup(func() {
 		g.Close()
-		g.hangUp()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		for _, ws := range g.kept {
+			_ = ws.Close()
+		}
 	})
 	return g
 }
@@ -218,7 +228,7 @@ func (g *gateway) background(t *testing.T, f func(context.Context) error) (stop 
 	}()
 	t.Cleanup(func() {
 		cancel()
-		g.hangUp()
+		g.seeOff()
 		<-finished
 	})
 	return cancel, result

@@ -211,13 +211,13 @@ func TestWorkerRenewsAllInOneFrame(t *testing.T) {
 	w.Concurrency = 3
 	w.OnError = func(e AttemptError) { failures <- e }
 	g.background(t, w.Run)
-	p := g.open(t, 300, testInterval)
+	p := g.open(t, 900, testInterval)
 	for n := 1; n <= 3; n++ {
 		p.push("task.assign", assignBody(n, "1"))
 		must(t, "start", started)
 	}
 	lost, asked := id(1), id(2)
-	for range 2 {
+	for {
 		f := p.next("attempts.renew")
 		var body struct{ Attempts []AttemptProof }
 		p.into(f, &body)
@@ -247,8 +247,8 @@ func TestWorkerRenewsAllInOneFrame(t *testing.T) {
 	}
 	p.outcome(`attempt.cancelled {` + attemptMembers(2) + `}`) // and nothing of the lost one
 	f := p.next("attempts.renew")
-	if want := `{"attempts":[{` + attemptMembers(3) + `}]}`; string(f.Body) != want {
-		t.Errorf("renew %s", f.Body)
+	for want := `{"attempts":[{` + attemptMembers(3) + `}]}`; string(f.Body) != want; f = p.next("attempts.renew") {
+		p.reply(f, "ack", `{"attempts":[]}`) // it went out before the other two had finished
 	}
 	p.refuse(f, ErrInvalidArgument) // an older server: no more renewals, the work goes on
 	p.push("attempt.cancel", `{"attempt_id":"`+id(3)+`","task_id":"`+id(103)+`","reason":"asked"}`)

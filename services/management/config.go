@@ -26,6 +26,7 @@ func (s secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 type config struct {
 	DSN              secret        `env:"ORBIT_DSN" doc:"database, as user:password@tcp(host:port)/name (required)"`
 	Addr             string        `env:"ORBIT_MANAGEMENT_ADDR" envDefault:"127.0.0.1:8080" doc:"address to listen on"`
+	ConsolePassword  secret        `env:"ORBIT_CONSOLE_PASSWORD" doc:"password of /console for the user orbit; empty turns the console off"`
 	LogLevel         string        `env:"ORBIT_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 	LogFormat        string        `env:"ORBIT_LOG_FORMAT" envDefault:"json" doc:"json or text"`
 	DBMaxOpen        int           `env:"ORBIT_DB_MAX_OPEN" envDefault:"16" doc:"database connections at most"`

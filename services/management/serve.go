@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"git.yuntuo.hk/k2safe/orbit/pkg/logging"
 	"git.yuntuo.hk/k2safe/orbit/pkg/store"
 	"git.yuntuo.hk/k2safe/orbit/services/management/internal/background"
+	"git.yuntuo.hk/k2safe/orbit/services/management/internal/console"
 	"git.yuntuo.hk/k2safe/orbit/services/management/internal/httpapi"
 )
 
@@ -43,7 +45,10 @@ func run(ctx context.Context, cfg config) error {
 		}
 		return db.Ping(ctx)
 	}
-	handler := httpapi.New(db, httpserver.NewHealth(ctx, ready), log, httpapi.Options{MaxInFlight: cfg.MaxInFlight, Admit: fits.Load})
+	var handler http.Handler = httpapi.New(db, httpserver.NewHealth(ctx, ready), log, httpapi.Options{MaxInFlight: cfg.MaxInFlight, Admit: fits.Load})
+	if cfg.ConsolePassword != "" {
+		handler = withConsole(handler, console.New(db, string(cfg.ConsolePassword), log))
+	}
 	sweeps := background.New(db, log, background.Config{Attempts: cfg.SweepInterval, ReceiptAge: cfg.ReceiptRetention})
 
 	group, ctx := errgroup.WithContext(ctx)
@@ -61,6 +66,17 @@ func run(ctx context.Context, cfg config) error {
 	err = group.Wait()
 	log.Info("stopped", zap.Error(err))
 	return err
+}
+
+// withConsole serves the console at its path and everything else as before.
+func withConsole(api http.Handler, page *console.Console) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == console.Path {
+			page.ServeHTTP(w, r)
+			return
+		}
+		api.ServeHTTP(w, r)
+	})
 }
 
 // waitForSchema returns nil once the schema fits or ctx has ended, and an error when it does not fit.
