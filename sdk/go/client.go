@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-const userAgent = "orbit-sdk-go/0.2"
+const userAgent = "orbit-sdk-go"
 
 // Client calls the management API. It is safe for concurrent use.
 //
@@ -51,6 +51,9 @@ func NewClient(baseURL, token string, opts ...Option) (*Client, error) {
 	c := &Client{token: token, tries: 4, timeout: 15 * time.Second}
 	for _, o := range opts {
 		o(c)
+	}
+	if c.timeout <= 0 {
+		c.timeout = 15 * time.Second
 	}
 	c.backoff = c.backoff.orDefault(Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second})
 	base, err := parseBase(baseURL, token, c.insecure)

@@ -34,7 +34,7 @@ type gateway struct {
 	*httptest.Server
 	peers chan *peer
 
-	mu  sync.Mutex
+	mu   sync.Mutex
 	all  []*websocket.Conn // not yet seen off
 	kept []*websocket.Conn
 }
