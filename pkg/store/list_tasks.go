@@ -70,11 +70,16 @@ WHERE l.namespace_id = ? AND l.queue_id = ? AND l.name = ? AND l.value = ?`
 	return query + " ORDER BY " + id + " DESC LIMIT ?", append(args, page.Limit+1)
 }
 
-// ListAttempts returns every attempt of a task in order, the running one last.
-func (s *Store) ListAttempts(ctx context.Context, c *access.Caller, id ids.ID) ([]task.AttemptRecord, error) {
+// ListAttempts returns a page of a task's attempts in order, the running one last; positions are
+// epochs.
+func (s *Store) ListAttempts(ctx context.Context, c *access.Caller, id ids.ID, page Page) ([]task.AttemptRecord, *Position, error) {
 	t, err := s.GetTask(ctx, c, id)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	var after uint64
+	if page.After != nil {
+		after = page.After.Sequence
 	}
 	var rows []struct {
 		ID           ids.ID     `db:"id"`
@@ -90,13 +95,18 @@ func (s *Store) ListAttempts(ctx context.Context, c *access.Caller, id ids.ID) (
 	}
 	err = s.db.SelectContext(ctx, &rows, `
 SELECT id, number, epoch, outcome AS state, worker, started_at, NULL AS lease_until, ended_at, error_code, error_message
-FROM attempts WHERE namespace_id = ? AND task_id = ?
+FROM attempts FORCE INDEX (attempts_task) WHERE namespace_id = ? AND task_id = ? AND epoch > ?
 UNION ALL
 SELECT attempt_id, number, epoch, 'RUNNING', worker, started_at, lease_until, NULL, NULL, NULL
-FROM permits WHERE namespace_id = ? AND queue_id = ? AND attempt_id = ?
-ORDER BY epoch`, c.NamespaceID, id, c.NamespaceID, t.QueueID, t.CurrentAttemptID)
+FROM permits WHERE namespace_id = ? AND queue_id = ? AND attempt_id = ? AND epoch > ?
+ORDER BY epoch LIMIT ?`, c.NamespaceID, id, after, c.NamespaceID, t.QueueID, t.CurrentAttemptID, after, page.Limit+1)
 	if err != nil {
-		return nil, classify(fmt.Errorf("list attempts of task %s: %w", id, err))
+		return nil, nil, classify(fmt.Errorf("list attempts of task %s: %w", id, err))
+	}
+	var next *Position
+	if len(rows) > page.Limit {
+		rows = rows[:page.Limit]
+		next = &Position{Sequence: rows[page.Limit-1].Epoch}
 	}
 	out := make([]task.AttemptRecord, len(rows))
 	for i, r := range rows {
@@ -111,5 +121,5 @@ ORDER BY epoch`, c.NamespaceID, id, c.NamespaceID, t.QueueID, t.CurrentAttemptID
 			}
 		}
 	}
-	return out, nil
+	return out, next, nil
 }

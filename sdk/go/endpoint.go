@@ -59,7 +59,7 @@ func (e endpoint) dial(ctx context.Context) (*websocket.Conn, error) {
 		dialer.Proxy = http.ProxyFromEnvironment
 	}
 	header := http.Header{"Authorization": {"Bearer " + e.token}, "User-Agent": {userAgent}}
-	ws, answer, err := dialer.DialContext(ctx, target.String(), header)
+	ws, answer, err := dialer.DialContext(ctx, target.String(), header) //nolint:bodyclose // the dialer has read and detached it
 	if err != nil {
 		if answer != nil {
 			return nil, refusal(answer)

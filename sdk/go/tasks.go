@@ -58,11 +58,18 @@ type TaskFailure struct {
 	Message string `json:"message"`
 }
 
-// TaskAttempt is one execution of a task as the history shows it.
+// TaskAttempt is one leased execution in a task's history. LeaseUntil is set while it is RUNNING, EndedAt
+// afterwards.
 type TaskAttempt struct {
-	Attempt
-	State      string       `json:"state,omitempty"`
-	FinishedAt *time.Time   `json:"finished_at,omitempty"`
+	ID         string       `json:"id"`
+	TaskID     string       `json:"task_id"`
+	Number     int          `json:"number"`
+	Epoch      Counter      `json:"epoch"`
+	State      string       `json:"state"` // RUNNING, SUCCEEDED, FAILED, LOST or CANCELLED
+	Worker     string       `json:"worker"`
+	StartedAt  time.Time    `json:"started_at"`
+	LeaseUntil *time.Time   `json:"lease_until,omitempty"`
+	EndedAt    *time.Time   `json:"ended_at,omitempty"`
 	Error      *TaskFailure `json:"error,omitempty"`
 }
 
@@ -88,6 +95,7 @@ func (c *Client) GetTask(ctx context.Context, id string) (*Task, error) {
 type ListTasksRequest struct {
 	QueueID string    // required
 	State   TaskState // "": all
+	Label   string    // name:value; "": all
 	Limit   int       // 1–100 (0: 20)
 	Cursor  string
 }
@@ -97,6 +105,7 @@ func (c *Client) ListTasks(ctx context.Context, r ListTasksRequest) (*Page[Task]
 	q := ListOptions{Limit: r.Limit, Cursor: r.Cursor}.query()
 	set(q, "queue_id", r.QueueID)
 	set(q, "state", r.State)
+	set(q, "label", r.Label)
 	out := new(Page[Task])
 	return result(out, c.get(ctx, "/v1/tasks", q, out))
 }

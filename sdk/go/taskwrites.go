@@ -3,6 +3,7 @@ package orbit
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 )
 
@@ -83,7 +84,11 @@ func (c *Client) SubmitTasks(ctx context.Context, key string, requests []SubmitT
 	for i, r := range requests {
 		item, err := r.encode()
 		if err != nil {
-			return nil, invalid("tasks[%d].%s", i, err.(*Error).Message)
+			var refused *Error
+			if errors.As(err, &refused) {
+				return nil, invalid("tasks[%d].%s", i, refused.Message)
+			}
+			return nil, err
 		}
 		if i > 0 {
 			items = append(items, ',')

@@ -82,7 +82,7 @@ func TestCounters(t *testing.T) {
 func TestIDsAndKeys(t *testing.T) {
 	t.Parallel()
 	a := NewID()
-	if !isID(a) || a[12] != '7' || !strings.Contains("89ab", a[16:17]) {
+	if !isID(a) || a[12] != '7' || !strings.ContainsRune("89ab", rune(a[16])) {
 		t.Errorf("id %s", a)
 	}
 	if k := NewKey(); !isKey(k) || k == NewKey() {

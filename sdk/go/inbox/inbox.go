@@ -113,5 +113,5 @@ func (i *Inbox) row(d *orbit.Delivery) ([]any, error) {
 		return nil, errors.New("inbox: the delivery carries no event text")
 	}
 	occurred := d.Event.OccurredAt.UTC().Format("2006-01-02 15:04:05.000000")
-	return []any{i.consumer, ids[0], string(d.Event.Sequence), d.Event.Type, ids[1], ids[2], occurred, []byte(d.RawEvent)}, nil
+	return []any{i.consumer, ids[0], d.Event.Sequence, d.Event.Type, ids[1], ids[2], occurred, []byte(d.RawEvent)}, nil
 }

@@ -80,7 +80,7 @@ func numbered(err error) bool {
 			return true
 		}
 	}
-	switch tree := err.(type) {
+	switch tree := err.(type) { //nolint:errorlint // walks the tree itself
 	case interface{ Unwrap() error }:
 		return numbered(tree.Unwrap())
 	case interface{ Unwrap() []error }:

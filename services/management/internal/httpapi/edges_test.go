@@ -269,7 +269,9 @@ func TestANodeHasItsLimitOfRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := make(chan *response)
-	go func() { done <- r.post(t, "/v1/subscriptions", `{"name":"s","queue_id":"`+r.tenant.QueueID.String()+`"}`) }()
+	go func() {
+		done <- r.post(t, "/v1/subscriptions", `{"name":"s","queue_id":"`+r.tenant.QueueID.String()+`"}`)
+	}()
 	var refused *response
 	for refused == nil || refused.status == 200 { // until the first one is inside
 		refused = r.get(t, "/v1/queues")

@@ -83,13 +83,21 @@ func (a *API) listTasks(ctx context.Context, c *call) (answer, error) {
 	return list(items, func(b []byte, t *task.Task) ([]byte, error) { return t.AppendJSON(b) }, next)
 }
 
-// listAttempts answers all attempts of a task at once: they are at most a few hundred.
 func (a *API) listAttempts(ctx context.Context, c *call) (answer, error) {
-	items, err := a.store.ListAttempts(ctx, c.caller, c.ids["id"])
+	scope := scopeOf("attempts", c.ids["id"].String())
+	page, err := a.page(ctx, c, scope)
 	if err != nil {
 		return answer{}, err
 	}
-	return list(items, appendValue, "")
+	items, after, err := a.store.ListAttempts(ctx, c.caller, c.ids["id"], page)
+	if err != nil {
+		return answer{}, err
+	}
+	next, err := a.next(ctx, c, scope, after)
+	if err != nil {
+		return answer{}, err
+	}
+	return list(items, appendValue, next)
 }
 
 func (a *API) resolveTask(ctx context.Context, c *call) (answer, error) {
