@@ -63,7 +63,7 @@ func TestDemoLosesNothingWhenTheGatewayIsKilled(t *testing.T) {
 	if want := fmt.Sprintf("demo: %d tasks = %d inbox rows, 0 lost\n", n, n); !strings.HasSuffix(out, want) {
 		t.Errorf("the demo ends with\n%s\nwant %s", out, want)
 	}
-	if !strings.Contains(out, "kill -9 of the gateway") {
+	if !strings.Contains(out, "kill -9 of orbit-gateway") {
 		t.Errorf("nothing was killed:\n%s", out)
 	}
 }

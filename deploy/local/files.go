@@ -44,9 +44,24 @@ func listFiles(dir, state string) ([]string, error) {
 	return out, err
 }
 
+// work is the input of a task: a file, and which time it is that the file is taken.
+type work struct {
+	Path  string `json:"path"`
+	Round int    `json:"round"`
+}
+
+// rounds takes the files again and again until there are n pieces of work.
+func rounds(files []string, n int) []work {
+	out := make([]work, n)
+	for i := range out {
+		out[i] = work{files[i%len(files)], i / len(files)}
+	}
+	return out
+}
+
 // summary is the result of a task: what a worker computes of one file.
 type summary struct {
-	Path   string `json:"path"`
+	work
 	SHA256 string `json:"sha256"`
 	Bytes  int    `json:"bytes"`
 	Lines  int    `json:"lines"`
@@ -60,14 +75,14 @@ type word struct {
 
 const topWords = 5
 
-func summarise(path string) (summary, error) {
-	data, err := os.ReadFile(path)
+func summarise(w work) (summary, error) {
+	data, err := os.ReadFile(w.Path)
 	if err != nil {
 		return summary{}, err
 	}
 	digest := sha256.Sum256(data)
 	return summary{
-		Path: path, SHA256: hex.EncodeToString(digest[:]), Bytes: len(data), Lines: bytes.Count(data, []byte{'\n'}), Words: frequent(data),
+		work: w, SHA256: hex.EncodeToString(digest[:]), Bytes: len(data), Lines: bytes.Count(data, []byte{'\n'}), Words: frequent(data),
 	}, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +25,7 @@ const (
 type job struct {
 	stack   *stack
 	options demoSettings
-	files   []string
+	work    []work
 	client  *orbit.Client
 	queue   string
 	sub     string
@@ -43,8 +42,8 @@ type job struct {
 	elapsed time.Duration
 }
 
-func newJob(ctx context.Context, s *stack, o demoSettings, files []string) (*job, error) {
-	j := &job{stack: s, options: o, files: files}
+func newJob(ctx context.Context, s *stack, o demoSettings, pieces []work) (*job, error) {
+	j := &job{stack: s, options: o, work: pieces}
 	var err error
 	if j.client, err = orbit.NewClient(s.env.ManagementURL, s.env.Token); err != nil {
 		return nil, err
@@ -119,13 +118,11 @@ func (j *job) worker(name string) *orbit.Worker {
 	return &orbit.Worker{
 		URL: j.stack.env.GatewayURL, Token: j.stack.env.Token, QueueID: j.queue, Name: name, Concurrency: workerTasks,
 		Handler: func(_ context.Context, a *orbit.Assignment) (json.RawMessage, error) {
-			var input struct {
-				Path string `json:"path"`
-			}
+			var input work
 			if err := json.Unmarshal(a.Task.Input, &input); err != nil {
 				return nil, orbit.Permanent(err)
 			}
-			result, err := summarise(input.Path)
+			result, err := summarise(input)
 			if err != nil {
 				return nil, err
 			}
@@ -169,7 +166,7 @@ func (j *job) submit(ctx context.Context) error {
 		defer ticker.Stop()
 		pace = ticker.C
 	}
-	for _, path := range j.files {
+	for _, piece := range j.work {
 		if pace != nil {
 			select {
 			case <-ctx.Done():
@@ -177,13 +174,13 @@ func (j *job) submit(ctx context.Context) error {
 			case <-pace:
 			}
 		}
-		input, err := json.Marshal(map[string]string{"path": path})
+		input, err := json.Marshal(piece)
 		if err != nil {
 			return err
 		}
 		_, err = j.client.SubmitTask(ctx, orbit.NewKey(), orbit.SubmitTaskRequest{QueueID: j.queue, Input: input, RetrySafety: orbit.Safe})
 		if err != nil {
-			return fmt.Errorf("submit %s: %w", path, err)
+			return fmt.Errorf("submit %s: %w", piece.Path, err)
 		}
 	}
 	return nil
@@ -191,10 +188,10 @@ func (j *job) submit(ctx context.Context) error {
 
 // watch shows progress until everything is saved and acknowledged, and does the killing.
 func (j *job) watch(ctx context.Context, failed <-chan error) error {
-	bar := newProgress(len(j.files))
+	bar := newProgress(len(j.work))
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	moved, last, killed := time.Now(), 0, false
+	moved, last := time.Now(), 0
 	for {
 		select {
 		case err := <-failed:
@@ -212,12 +209,8 @@ func (j *job) watch(ctx context.Context, failed <-chan error) error {
 		if saved != last {
 			moved, last = time.Now(), saved
 		}
-		if j.options.kill && !killed && saved >= len(j.files)/2 {
-			killed = true
-			fmt.Fprintf(os.Stderr, "\ndemo: kill -9 of the gateway at %d of %d\n", saved, len(j.files))
-			if err := j.stack.gateway.kill(); err != nil {
-				return err
-			}
+		if err := j.options.killer.visit(j.stack, saved, len(j.work)); err != nil {
+			return err
 		}
 		done, err := j.settled(ctx, saved)
 		if err != nil || done {
@@ -225,14 +218,14 @@ func (j *job) watch(ctx context.Context, failed <-chan error) error {
 			return err
 		}
 		if time.Since(moved) > settleLimit {
-			return fmt.Errorf("no progress for %s at %d of %d; the logs are in %s", settleLimit, saved, len(j.files), j.stack.home.dir)
+			return fmt.Errorf("no progress for %s at %d of %d; the logs are in %s", settleLimit, saved, len(j.work), j.stack.home.dir)
 		}
 	}
 }
 
 // settled reports that all results are saved and the subscription has nothing un-acknowledged.
 func (j *job) settled(ctx context.Context, saved int) (bool, error) {
-	if saved < len(j.files) || j.acked.Load() < int64(len(j.files)) {
+	if saved < len(j.work) || j.acked.Load() < int64(len(j.work)) {
 		return false, nil
 	}
 	sub, err := j.client.GetSubscription(ctx, j.sub)

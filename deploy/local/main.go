@@ -10,13 +10,15 @@ import (
 	"syscall"
 )
 
-const usage = `usage: orbit-local up | down | demo | test COMMAND…
+const usage = `usage: orbit-local up | down | demo | soak | test COMMAND…
 
   up     start database, management and gateway in the background; returns when they are ready and
          $ORBIT_HOME/env (by default .orbit/env) says how to reach them
   down   stop them
   demo   the same on a private database, and a real job end to end: every file below DEMO_DIR is a
          task, results arrive in a MySQL inbox and are compared with a direct computation
+  soak   the demo's job for SOAK_MINUTES (10) at SOAK_RATE (100) tasks a second, while gateway and
+         management are killed with -9 in turn; fails if a result is lost or wrong
   test   start a private database, run COMMAND with ORBIT_TEST_DSN, stop it; exits as COMMAND does
 
   ORBIT_HOME, ORBIT_MANAGEMENT_ADDR, ORBIT_GATEWAY_ADDR, ORBIT_MYSQL_ADDR   place and ports
@@ -47,6 +49,8 @@ func run(ctx context.Context, args []string) error {
 		return down(ctx)
 	case "demo":
 		return demo(ctx)
+	case "soak":
+		return soak(ctx)
 	case "test":
 		return test(ctx, args[1:])
 	case "help", "-h", "--help":

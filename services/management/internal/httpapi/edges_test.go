@@ -132,7 +132,7 @@ func TestHeadersAndBodies(t *testing.T) {
 		{"524289 bytes", "POST", nil, padded(524289), 400, "INVALID_ARGUMENT", "body: must be at most 524288 bytes"},
 		{"byte order mark", "POST", nil, "\ufeff{\"name\":\"b1\"}", 400, "INVALID_ARGUMENT", "body: "},
 		{"a comment", "POST", nil, `{"name":"b2"/**/}`, 400, "INVALID_ARGUMENT", "body: "},
-		{"depth of 10000", "POST", nil, `{"name":` + strings.Repeat("[", 10000) + strings.Repeat("]", 10000) + `}`, 400, "INVALID_ARGUMENT", "name: "},
+		{"depth of 10000", "POST", nil, `{"name":` + strings.Repeat("[", 10000) + strings.Repeat("]", 10000) + `}`, 400, "INVALID_ARGUMENT", "name.0.0.0"},
 		{"a read with a body", "GET", nil, "{}", 400, "INVALID_ARGUMENT", "body: "},
 		{"a read with a key", "GET", set("Idempotency-Key", "a", "b"), "", 200, "", ""},
 	}
@@ -270,7 +270,13 @@ func TestANodeHasItsLimitOfRequests(t *testing.T) {
 	}
 	done := make(chan *response)
 	go func() {
-		done <- r.post(t, "/v1/subscriptions", `{"name":"s","queue_id":"`+r.tenant.QueueID.String()+`"}`)
+		for { // one of the reads below may have the place first
+			res := r.post(t, "/v1/subscriptions", `{"name":"s","queue_id":"`+r.tenant.QueueID.String()+`"}`)
+			if res.status != 429 {
+				done <- res
+				return
+			}
+		}
 	}()
 	var refused *response
 	for refused == nil || refused.status == 200 { // until the first one is inside
