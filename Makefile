@@ -39,6 +39,12 @@ bench: deps build ## measure a whole stack on this machine (SCENARIO=http,submit
 soak: deps build ## the demo's job for SOAK_MINUTES (10) while both services are killed with -9 in turn
 	@$(BIN)/orbit-local soak
 
+images: ## build the two container images, orbit-management and orbit-gateway (needs a Docker engine; TAG=dev)
+	@mkdir -p $(BIN)/images
+	@CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags=-s -o $(BIN)/images/orbit-management ./services/management
+	@CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags=-s -o $(BIN)/images/orbit-gateway ./services/gateway
+	@for s in management gateway; do DOCKER_BUILDKIT=0 docker build -q -t orbit-$$s:$(or $(TAG),dev) -f deploy/docker/$$s.Dockerfile $(BIN)/images; done
+
 lint: ## import rules, gofmt, vet, golangci-lint
 	@go run ./deploy/importcheck
 	@out=$$(gofmt -l $(MODULES)); if [ -n "$$out" ]; then echo "gofmt these files:"; echo "$$out"; exit 1; fi
