@@ -125,7 +125,6 @@ func TestAnOldKeyKeepsItsAnswer(t *testing.T) {
 	first := map[string]string{}
 	writes := r.writes(t)
 	for name, q := range writes {
-		q.key = "old-" + resourceOf(name) + name[len(resourceOf(name)):]
 		q.key = ids.New().String()
 		writes[name] = q
 		text, _ := r.do(t, q).resource(t, resourceOf(name))

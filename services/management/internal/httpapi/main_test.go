@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -11,6 +12,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.fuzz").Value.String() != "" { // the targets need no database; run them with -run '^$'
+		os.Exit(m.Run())
+	}
 	code := storetest.Main(m)
 	if code == 0 {
 		if err := goleak.Find(); err != nil {

@@ -158,7 +158,9 @@ func TestARevokedCredentialIsOutAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	status := func(token string) int { return r.do(t, request{method: "GET", path: "/v1/queues", token: token}).status }
+	status := func(token string) int {
+		return r.do(t, request{method: "GET", path: "/v1/queues", token: token}).status
+	}
 	fresh, err := r.Owner.AddSecret(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
