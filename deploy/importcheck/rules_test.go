@@ -124,8 +124,8 @@ var importCases = []struct {
 			"gorilla-only-at-the-socket: deploy/e2e imports github.com/gorilla/websocket",
 			"gorilla-only-at-the-socket: services/gateway/internal/hub imports github.com/gorilla/websocket",
 		}},
-	{"gorilla in a test", []string{"services/gateway test-> github.com/gorilla/websocket"},
-		[]string{"gorilla-in-tests: services/gateway (test) imports github.com/gorilla/websocket"}},
+	{"gorilla in a test", []string{"services/management test-> github.com/gorilla/websocket"},
+		[]string{"gorilla-in-tests: services/management (test) imports github.com/gorilla/websocket"}},
 	{"where gorilla may be", []string{
 		"services/gateway/internal/session -> github.com/gorilla/websocket", "services/gateway/internal/upgrade test-> github.com/gorilla/websocket",
 		"services/gateway/internal/workers -> github.com/gorilla/websocket", "sdk/go -> github.com/gorilla/websocket",

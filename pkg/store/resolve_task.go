@@ -60,7 +60,7 @@ func resolve(ctx context.Context, tx *sqlx.Tx, namespace ids.ID, row *taskRow, c
 	if move.To.Final() {
 		row.FinishedAt = &now
 	} else {
-		row.RunAt, row.CancelRequestedAt = now, nil // whoever asked for the cancel was overruled
+		row.RunAt, row.CancelRequestedAt = now, nil            // whoever asked for the cancel was overruled
 		row.MaxAttempts = max(row.MaxAttempts, row.Attempts+1) // the person's word is worth one more try
 	}
 	var result []byte
