@@ -51,9 +51,9 @@ const usage = `orbit-gateway delivers results and runs workers over WebSocket. I
   ORBIT_GATEWAY_HELLO_TIMEOUT, _IDLE_TIMEOUT, _WRITE_TIMEOUT, _DRAIN_TIMEOUT   (5s, 60s, 5s, 10s)
 `
 
-func loadConfig() (config, error) {
+func parseConfig(environment map[string]string) (config, error) {
 	var c config
-	if err := env.Parse(&c); err != nil {
+	if err := env.ParseWithOptions(&c, env.Options{Environment: environment}); err != nil {
 		return c, fmt.Errorf("environment: %w", err)
 	}
 	return c, c.validate()

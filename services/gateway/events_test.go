@@ -17,6 +17,7 @@ type acked struct {
 }
 
 func TestEventIsDeliveredAndAcknowledged(t *testing.T) {
+	t.Parallel()
 	db := storetest.New(t)
 	tenant := db.Tenant(t)
 	sub := db.Subscribe(t, tenant, subscription.Create{})
@@ -52,6 +53,7 @@ func TestEventIsDeliveredAndAcknowledged(t *testing.T) {
 }
 
 func TestCapacityBoundsUnacknowledged(t *testing.T) {
+	t.Parallel()
 	db := storetest.New(t)
 	tenant := db.Tenant(t)
 	sub := db.Subscribe(t, tenant, subscription.Create{})
@@ -78,6 +80,7 @@ func TestCapacityBoundsUnacknowledged(t *testing.T) {
 }
 
 func TestWorkerRunsTaskAndEventFollows(t *testing.T) {
+	t.Parallel()
 	db := storetest.New(t)
 	tenant := db.Tenant(t)
 	sub := db.Subscribe(t, tenant, subscription.Create{})
@@ -124,6 +127,7 @@ type jsonText []byte
 func (j *jsonText) UnmarshalJSON(b []byte) error { *j = append((*j)[:0], b...); return nil }
 
 func TestStopClosesWithRestart(t *testing.T) {
+	t.Parallel()
 	db := storetest.New(t)
 	tenant := db.Tenant(t)
 	sub := db.Subscribe(t, tenant, subscription.Create{})

@@ -41,8 +41,7 @@ type node struct {
 
 func startNode(t *testing.T, db *storetest.DB, change ...func(*config)) *node {
 	t.Helper()
-	t.Setenv("ORBIT_DSN", db.GatewayDSN)
-	cfg, err := loadConfig()
+	cfg, err := parseConfig(map[string]string{"ORBIT_DSN": db.GatewayDSN})
 	if err != nil {
 		t.Fatal(err)
 	}

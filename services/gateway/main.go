@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/caarlos0/env/v11"
 )
 
 func main() {
@@ -20,7 +22,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	cfg, err := loadConfig()
+	cfg, err := parseConfig(env.ToMap(os.Environ()))
 	if err == nil {
 		err = run(ctx, cfg)
 	}
