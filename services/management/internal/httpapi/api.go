@@ -86,7 +86,11 @@ func (a *API) register(engine *gin.Engine) {
 		if byVerb[k] == nil {
 			byVerb[k] = map[string]route{}
 		}
-		byVerb[k][rt.verb()] = rt
+		verb := rt.verb()
+		if strings.Contains(k.pattern, `\:`) { // the pattern has it
+			verb = ""
+		}
+		byVerb[k][verb] = rt
 	}
 	for k, verbs := range byVerb {
 		handler := a.byVerb(verbs, strings.HasPrefix(path.Base(k.pattern), ":"))

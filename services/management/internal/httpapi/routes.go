@@ -30,9 +30,15 @@ func routes() []route {
 		{http.MethodGet, "/v1/queues", only(access.QueuesRead), []string{"limit", "cursor"}, (*API).listQueues},
 		{http.MethodGet, "/v1/queues/{id}", only(access.QueuesRead), nil, (*API).getQueue},
 
+		{http.MethodPost, "/v1/queues/{id}:configure", only(access.QueuesManage), nil, (*API).configureQueue},
+
 		{http.MethodPost, "/v1/tasks", only(access.TasksSubmit), nil, (*API).submitTask},
+		{http.MethodPost, "/v1/tasks:batch", only(access.TasksSubmit), nil, (*API).submitTasks},
+		{http.MethodGet, "/v1/tasks", only(access.TasksRead), []string{"queue_id", "state", "label", "limit", "cursor"}, (*API).listTasks},
 		{http.MethodGet, "/v1/tasks/{id}", only(access.TasksRead), nil, (*API).getTask},
 		{http.MethodPost, "/v1/tasks/{id}:cancel", only(access.TasksManage), nil, (*API).cancelTask},
+		{http.MethodPost, "/v1/tasks/{id}:resolve", only(access.TasksManage), nil, (*API).resolveTask},
+		{http.MethodGet, "/v1/tasks/{id}/attempts", only(access.TasksRead), []string{"limit", "cursor"}, (*API).listAttempts},
 
 		{http.MethodPost, "/v1/subscriptions", only(access.EventsManage), nil, (*API).createSubscription},
 		{http.MethodGet, "/v1/subscriptions", only(access.EventsRead), []string{"queue_id", "limit", "cursor"}, (*API).listSubscriptions},
@@ -46,9 +52,13 @@ func routes() []route {
 	}
 }
 
-// pattern is a template in gin's spelling, without its verb: /v1/tasks/{id}:cancel is /v1/tasks/:id.
+// pattern is a template in gin's spelling. A verb after an id is left out: /v1/tasks/{id}:cancel is
+// /v1/tasks/:id; one after a word is part of it: /v1/tasks:batch.
 func (r route) pattern() string {
-	path, _ := cutVerb(r.template)
+	path, verb := cutVerb(r.template)
+	if verb != "" && !strings.HasSuffix(path, "}") {
+		return path + `\:` + verb
+	}
 	return strings.NewReplacer("{", ":", "}", "").Replace(path)
 }
 
@@ -100,6 +110,9 @@ func allowed(table []route, escapedPath string) []string {
 
 func (r route) matches(segments []string) bool {
 	path, verb := cutVerb(r.template)
+	if !strings.HasSuffix(path, "}") {
+		path = r.template
+	}
 	want := strings.Split(path, "/")
 	if len(want) != len(segments) {
 		return false
