@@ -16,11 +16,7 @@ func submitRate(ctx context.Context, s *stack, scale int) ([]metric, error) {
 		return nil, err
 	}
 	n := scaled(60_000, scale)
-	began := time.Now()
-	if err := s.submit(ctx, q, n, 4); err != nil {
-		return nil, err
-	}
-	return []metric{perSecond("tasks submitted", n, time.Since(began))}, nil
+	return s.counted(ctx, "tasks submitted", n, func() error { return s.submit(ctx, q, n, 4) })
 }
 
 func taskRate(ctx context.Context, s *stack, scale int) ([]metric, error) {
@@ -32,11 +28,7 @@ func taskRate(ctx context.Context, s *stack, scale int) ([]metric, error) {
 	if err := s.submit(ctx, q, n, 4); err != nil {
 		return nil, err
 	}
-	began := time.Now()
-	if err := s.work(ctx, q, 4, 128, n); err != nil {
-		return nil, err
-	}
-	return []metric{perSecond("tasks completed", n, time.Since(began))}, nil
+	return s.counted(ctx, "tasks completed", n, func() error { return s.work(ctx, q, 4, 128, n) })
 }
 
 func drainRate(ctx context.Context, s *stack, scale int) ([]metric, error) {
@@ -51,11 +43,7 @@ func drainRate(ctx context.Context, s *stack, scale int) ([]metric, error) {
 	if err := s.work(ctx, q, 4, 128, n); err != nil {
 		return nil, err
 	}
-	began := time.Now()
-	if err := s.consume(ctx, sub, 4, n, nil); err != nil {
-		return nil, err
-	}
-	return []metric{perSecond("delivered and acknowledged", n, time.Since(began))}, nil
+	return s.counted(ctx, "delivered and acknowledged", n, func() error { return s.consume(ctx, sub, 4, n, nil) })
 }
 
 func flowRate(ctx context.Context, s *stack, scale int) ([]metric, error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +11,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql" // the server's own counters
 
 	"git.yuntuo.hk/k2safe/orbit/sdk/go"
 )
@@ -21,6 +25,7 @@ type stack struct {
 	client    *orbit.Client
 	gateway   string
 	token     string
+	db        *sql.DB
 }
 
 func startStack(ctx context.Context, bin string) (*stack, error) {
@@ -69,9 +74,50 @@ func (s *stack) connect() error {
 	}
 	s.gateway, s.token = env["ORBIT_GATEWAY_URL"], env["ORBIT_TOKEN"]
 	s.client, err = orbit.NewClient(env["ORBIT_MANAGEMENT_URL"], s.token)
+	if err == nil {
+		s.db, err = sql.Open("mysql", env["ORBIT_DSN"])
+	}
 	return errors.Join(err, lines.Err())
 }
 
+// status reads counters of the database server.
+func (s *stack) status(ctx context.Context, names ...string) (map[string]float64, error) {
+	out := map[string]float64{}
+	for _, name := range names {
+		var key string
+		var value float64
+		if err := s.db.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE '"+name+"'").Scan(&key, &value); err != nil {
+			return nil, fmt.Errorf("read status %s: %w", name, err)
+		}
+		out[name] = value
+	}
+	return out, nil
+}
+
+// counted runs work and adds what it cost the database per item.
+func (s *stack) counted(ctx context.Context, what string, n int, work func() error) ([]metric, error) {
+	names := []string{"Com_commit", "Questions", "Innodb_data_fsyncs"}
+	before, err := s.status(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	if err := work(); err != nil {
+		return nil, err
+	}
+	took := time.Since(began)
+	after, err := s.status(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	per := func(name string) float64 { return (after[name] - before[name]) / float64(n) }
+	return []metric{
+		perSecond(what, n, took), {"transactions each", per("Com_commit"), ""}, {"statements each", per("Questions"), ""},
+		{"file syncs each", per("Innodb_data_fsyncs"), ""},
+	}, nil
+}
+
 func (s *stack) stop() error {
+	_ = s.db.Close() // the server goes next
 	return errors.Join(s.local(context.Background(), "down"), os.RemoveAll(s.home))
 }

@@ -93,7 +93,7 @@ func (a *API) register(engine *gin.Engine) {
 		byVerb[k][verb] = rt
 	}
 	for k, verbs := range byVerb {
-		handler := a.byVerb(verbs, strings.HasPrefix(path.Base(k.pattern), ":"))
+		handler := a.byVerb(verbs)
 		engine.Handle(k.method, k.pattern, handler)
 		if k.method == http.MethodGet {
 			engine.HEAD(k.pattern, handler) // net/http leaves the body out
@@ -101,16 +101,21 @@ func (a *API) register(engine *gin.Engine) {
 	}
 }
 
-// byVerb takes the verb off the last segment, when that is an id, and serves its route.
-func (a *API) byVerb(verbs map[string]route, endsInID bool) gin.HandlerFunc {
+// byVerb takes the verb off the last parameter, where the path ends in one, and serves its route.
+func (a *API) byVerb(verbs map[string]route) gin.HandlerFunc {
 	return func(g *gin.Context) {
 		values := make([]string, len(g.Params))
 		for i, p := range g.Params {
 			values[i] = p.Value
 		}
 		verb := ""
-		if last := len(values) - 1; endsInID {
+		if last := len(values) - 1; strings.HasPrefix(path.Base(g.FullPath()), ":") {
 			values[last], verb = cutVerb(values[last])
+		} else if strings.HasSuffix(g.FullPath(), ":verb") {
+			if rest, v := cutVerb(values[last]); rest == "" {
+				verb = v
+			}
+			values = values[:last]
 		}
 		rt, ok := verbs[verb]
 		if !ok {

@@ -29,14 +29,19 @@ func routes() []route {
 		{http.MethodPost, "/v1/queues", only(access.QueuesManage), nil, (*API).createQueue},
 		{http.MethodGet, "/v1/queues", only(access.QueuesRead), []string{"limit", "cursor"}, (*API).listQueues},
 		{http.MethodGet, "/v1/queues/{id}", only(access.QueuesRead), nil, (*API).getQueue},
+		{http.MethodPost, "/v1/queues/{id}:configure", only(access.QueuesManage), nil, (*API).configureQueue},
 
 		{http.MethodPost, "/v1/queues/{id}:configure", only(access.QueuesManage), nil, (*API).configureQueue},
 
 		{http.MethodPost, "/v1/tasks", only(access.TasksSubmit), nil, (*API).submitTask},
 		{http.MethodPost, "/v1/tasks:batch", only(access.TasksSubmit), nil, (*API).submitTasks},
 		{http.MethodGet, "/v1/tasks", only(access.TasksRead), []string{"queue_id", "state", "label", "limit", "cursor"}, (*API).listTasks},
+		{http.MethodPost, "/v1/tasks:batch", only(access.TasksSubmit), nil, (*API).submitTasks},
+		{http.MethodGet, "/v1/tasks", only(access.TasksRead), []string{"queue_id", "state", "label", "limit", "cursor"}, (*API).listTasks},
 		{http.MethodGet, "/v1/tasks/{id}", only(access.TasksRead), nil, (*API).getTask},
+		{http.MethodGet, "/v1/tasks/{id}/attempts", only(access.TasksRead), []string{"limit", "cursor"}, (*API).listAttempts},
 		{http.MethodPost, "/v1/tasks/{id}:cancel", only(access.TasksManage), nil, (*API).cancelTask},
+		{http.MethodPost, "/v1/tasks/{id}:resolve", only(access.TasksManage), nil, (*API).resolveTask},
 		{http.MethodPost, "/v1/tasks/{id}:resolve", only(access.TasksManage), nil, (*API).resolveTask},
 		{http.MethodGet, "/v1/tasks/{id}/attempts", only(access.TasksRead), []string{"limit", "cursor"}, (*API).listAttempts},
 
@@ -52,12 +57,12 @@ func routes() []route {
 	}
 }
 
-// pattern is a template in gin's spelling. A verb after an id is left out: /v1/tasks/{id}:cancel is
-// /v1/tasks/:id; one after a word is part of it: /v1/tasks:batch.
+// pattern is a template in gin's spelling. A verb after an id comes with the id, as in /v1/tasks/:id
+// for /v1/tasks/{id}:cancel; one after a literal is a parameter of its own, as in /v1/tasks:verb.
 func (r route) pattern() string {
 	path, verb := cutVerb(r.template)
 	if verb != "" && !strings.HasSuffix(path, "}") {
-		return path + `\:` + verb
+		path += ":verb"
 	}
 	return strings.NewReplacer("{", ":", "}", "").Replace(path)
 }
@@ -110,30 +115,33 @@ func allowed(table []route, escapedPath string) []string {
 
 func (r route) matches(segments []string) bool {
 	path, verb := cutVerb(r.template)
-	if !strings.HasSuffix(path, "}") {
-		path = r.template
-	}
 	want := strings.Split(path, "/")
 	if len(want) != len(segments) {
 		return false
 	}
 	for i, w := range want {
-		got := segments[i]
-		if !strings.HasPrefix(w, "{") {
-			if got != w {
-				return false
-			}
-			continue
-		}
-		decoded, err := url.PathUnescape(got)
-		if err != nil || decoded == "" {
-			return false
-		}
+		wantVerb := ""
 		if i == len(want)-1 {
-			if _, v := cutVerb(decoded); v != verb {
-				return false
-			}
+			wantVerb = verb
+		}
+		if !segmentMatches(w, wantVerb, segments[i]) {
+			return false
 		}
 	}
 	return true
+}
+
+// segmentMatches compares one segment of a template, and the verb after it, with an escaped one.
+func segmentMatches(want, verb, escaped string) bool {
+	if !strings.HasPrefix(want, "{") {
+		rest, ok := strings.CutPrefix(escaped, want)
+		decoded, err := url.PathUnescape(rest)
+		return ok && err == nil && (decoded == "" && rest == "" && verb == "" || verb != "" && decoded == ":"+verb)
+	}
+	decoded, err := url.PathUnescape(escaped)
+	if err != nil || decoded == "" {
+		return false
+	}
+	_, got := cutVerb(decoded)
+	return got == verb
 }
