@@ -62,3 +62,57 @@ func (db *DB) bulk(t testing.TB, insert, row string, rows int, args []any) {
 		t.Fatal(fmt.Errorf("bulk load: %w", err))
 	}
 }
+
+// GrowDeliveries adds n acknowledged deliveries to a subscription, below those it has, doubling what
+// is there: millions take minutes, not hours.
+func (db *DB) GrowDeliveries(t testing.TB, tenant Tenant, sub [16]byte, n int) {
+	t.Helper()
+	db.bulk(t, `INSERT INTO deliveries (namespace_id, subscription_id, sequence, id, event_id, revision, state, lease_epoch, attempts, attempt_budget, created_at,
+  available_at, acknowledged_at) VALUES `, `(?, ?, 1, ?, ?, 3, 'ACKED', 1, 1, 20, '2026-01-01', '2026-01-01', '2026-01-01')`, 1,
+		[]any{tenant.NamespaceID[:], sub[:], ids.New(), ids.New()})
+	db.grow(t, n, `INSERT INTO deliveries (namespace_id, subscription_id, sequence, id, event_id, revision, state, lease_epoch, attempts, attempt_budget, created_at,
+  available_at, acknowledged_at)
+SELECT namespace_id, subscription_id, sequence + ?, UNHEX(REPLACE(UUID(), '-', '')), UNHEX(REPLACE(UUID(), '-', '')), 3, 'ACKED', 1, 1, 20, created_at, available_at, acknowledged_at
+FROM deliveries WHERE namespace_id = ? AND subscription_id = ? AND sequence <= ? ORDER BY sequence LIMIT ?`, func(have, add int) []any {
+		return []any{have, tenant.NamespaceID[:], sub[:], have, add}
+	})
+	db.bulk(t, "UPDATE result_streams SET head = GREATEST(head, ?) WHERE namespace_id = ", "?", 1, []any{n, tenant.NamespaceID[:]})
+	db.bulk(t, "UPDATE subscriptions SET cursor_sequence = GREATEST(cursor_sequence, ?) WHERE id = ", "?", 1, []any{n, sub[:]})
+}
+
+// GrowTasks adds n finished tasks to the tenant's queue, with a label and an audit row each.
+func (db *DB) GrowTasks(t testing.TB, tenant Tenant, n int) {
+	t.Helper()
+	first := ids.New()
+	db.bulk(t, `INSERT INTO tasks (namespace_id, id, queue_id, application_id, credential_id, state, revision, priority, retry_safety, attempts, max_attempts,
+  lease_epoch, effect_uncertain, run_at, created_at, updated_at, finished_at, input) VALUES `,
+		`(?, ?, ?, ?, ?, 'SUCCEEDED', 3, 0, 'unsafe', 1, 3, 1, 0, '2026-01-01', '2026-01-01', '2026-01-01', '2026-01-01', 'null')`, 1,
+		[]any{tenant.NamespaceID[:], first, tenant.QueueID[:], tenant.ApplicationID[:], tenant.CredentialID[:]})
+	db.grow(t, n, `INSERT INTO tasks (namespace_id, id, queue_id, application_id, credential_id, state, revision, priority, retry_safety, attempts, max_attempts,
+  lease_epoch, effect_uncertain, run_at, created_at, updated_at, finished_at, input)
+SELECT namespace_id, UNHEX(REPLACE(UUID(), '-', '')), queue_id, application_id, credential_id, state, revision, priority, retry_safety, attempts, max_attempts,
+  lease_epoch, effect_uncertain, run_at, created_at, updated_at, finished_at, input FROM tasks WHERE namespace_id = ? AND queue_id = ? LIMIT ?`, func(_, add int) []any {
+		return []any{tenant.NamespaceID[:], tenant.QueueID[:], add}
+	})
+	for _, copy := range []string{
+		"INSERT INTO task_labels (namespace_id, queue_id, name, value, task_id) SELECT namespace_id, queue_id, 'customer', 'c', id FROM tasks WHERE namespace_id = ? AND queue_id = ?",
+		"INSERT INTO audit (namespace_id, id, at, action, resource_kind, resource_id) SELECT namespace_id, id, created_at, 'task.submit', 'task', id FROM tasks WHERE namespace_id = ? AND queue_id = ?",
+	} {
+		if _, err := db.SQL.ExecContext(context.Background(), copy, tenant.NamespaceID[:], tenant.QueueID[:]); err != nil {
+			t.Fatal(fmt.Errorf("bulk load: %w", err))
+		}
+	}
+}
+
+// grow repeats a copying statement until one row has become n.
+func (db *DB) grow(t testing.TB, n int, query string, args func(have, add int) []any) {
+	t.Helper()
+	const step = 50_000 // rows a transaction
+	for have := 1; have < n; {
+		add := min(have, n-have, step)
+		if _, err := db.SQL.ExecContext(context.Background(), query, args(have, add)...); err != nil {
+			t.Fatal(fmt.Errorf("bulk load: %w", err))
+		}
+		have += add
+	}
+}

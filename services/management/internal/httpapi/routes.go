@@ -29,19 +29,14 @@ func routes() []route {
 		{http.MethodPost, "/v1/queues", only(access.QueuesManage), nil, (*API).createQueue},
 		{http.MethodGet, "/v1/queues", only(access.QueuesRead), []string{"limit", "cursor"}, (*API).listQueues},
 		{http.MethodGet, "/v1/queues/{id}", only(access.QueuesRead), nil, (*API).getQueue},
-		{http.MethodPost, "/v1/queues/{id}:configure", only(access.QueuesManage), nil, (*API).configureQueue},
 
 		{http.MethodPost, "/v1/queues/{id}:configure", only(access.QueuesManage), nil, (*API).configureQueue},
 
 		{http.MethodPost, "/v1/tasks", only(access.TasksSubmit), nil, (*API).submitTask},
 		{http.MethodPost, "/v1/tasks:batch", only(access.TasksSubmit), nil, (*API).submitTasks},
 		{http.MethodGet, "/v1/tasks", only(access.TasksRead), []string{"queue_id", "state", "label", "limit", "cursor"}, (*API).listTasks},
-		{http.MethodPost, "/v1/tasks:batch", only(access.TasksSubmit), nil, (*API).submitTasks},
-		{http.MethodGet, "/v1/tasks", only(access.TasksRead), []string{"queue_id", "state", "label", "limit", "cursor"}, (*API).listTasks},
 		{http.MethodGet, "/v1/tasks/{id}", only(access.TasksRead), nil, (*API).getTask},
-		{http.MethodGet, "/v1/tasks/{id}/attempts", only(access.TasksRead), []string{"limit", "cursor"}, (*API).listAttempts},
 		{http.MethodPost, "/v1/tasks/{id}:cancel", only(access.TasksManage), nil, (*API).cancelTask},
-		{http.MethodPost, "/v1/tasks/{id}:resolve", only(access.TasksManage), nil, (*API).resolveTask},
 		{http.MethodPost, "/v1/tasks/{id}:resolve", only(access.TasksManage), nil, (*API).resolveTask},
 		{http.MethodGet, "/v1/tasks/{id}/attempts", only(access.TasksRead), []string{"limit", "cursor"}, (*API).listAttempts},
 
