@@ -75,7 +75,7 @@ func lockRunningQuotas(ctx context.Context, tx *sqlx.Tx, namespace ids.ID) (runn
 	room := make(runningQuotas, len(limits))
 	for _, l := range limits {
 		var running int
-		err := tx.GetContext(ctx, &running, "SELECT COUNT(*) FROM permits FORCE INDEX (permits_application) WHERE namespace_id = ? AND application_id = ?", namespace, l.ApplicationID)
+		err := tx.GetContext(ctx, &running, "SELECT COUNT(*) FROM permits WHERE namespace_id = ? AND application_id = ?", namespace, l.ApplicationID)
 		if err != nil {
 			return nil, fmt.Errorf("count permits of application %s: %w", l.ApplicationID, err)
 		}

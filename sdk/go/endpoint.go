@@ -39,11 +39,17 @@ type endpoint struct {
 	transport   Transport
 }
 
-// dial upgrades a connection. A refusal before the upgrade is an *Error.
-func (e endpoint) dial(ctx context.Context) (*websocket.Conn, error) {
+// dial upgrades a connection and returns it with the network connection beneath. A refusal before the
+// upgrade is an *Error.
+func (e endpoint) dial(ctx context.Context) (*websocket.Conn, *corkable, error) {
 	target, err := parseBase(e.base, e.token, e.insecure)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	beneath := new(corkable)
+	netDial := e.transport.NetDial
+	if netDial == nil {
+		netDial = new(net.Dialer).DialContext
 	}
 	target.Scheme = strings.Replace(target.Scheme, "http", "ws", 1)
 	if !strings.HasSuffix(target.Path, e.path) {
@@ -52,8 +58,12 @@ func (e endpoint) dial(ctx context.Context) (*websocket.Conn, error) {
 	dialer := websocket.Dialer{
 		Subprotocols:    []string{e.subprotocol},
 		TLSClientConfig: e.transport.TLS,
-		NetDialContext:  e.transport.NetDial,
-		Proxy:           e.transport.Proxy,
+		NetDialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := netDial(ctx, network, addr)
+			beneath.Conn = conn
+			return beneath, err
+		},
+		Proxy: e.transport.Proxy,
 	}
 	if dialer.Proxy == nil {
 		dialer.Proxy = http.ProxyFromEnvironment
@@ -62,15 +72,15 @@ func (e endpoint) dial(ctx context.Context) (*websocket.Conn, error) {
 	ws, answer, err := dialer.DialContext(ctx, target.String(), header) //nolint:bodyclose // the dialer has read and detached it
 	if err != nil {
 		if answer != nil {
-			return nil, refusal(answer)
+			return nil, nil, refusal(answer)
 		}
-		return nil, err
+		return nil, nil, err
 	}
 	if ws.Subprotocol() != e.subprotocol {
 		_ = ws.Close()
-		return nil, &Error{Code: ErrUnavailable, Message: "the peer does not speak " + e.subprotocol}
+		return nil, nil, &Error{Code: ErrUnavailable, Message: "the peer does not speak " + e.subprotocol}
 	}
-	return ws, nil
+	return ws, beneath, nil
 }
 
 // parseBase checks a base URL: absolute, http(s) or ws(s), no user, query or fragment, and no plain text

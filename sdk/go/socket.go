@@ -19,11 +19,14 @@ const (
 // by reply_to. It ends exactly once; done is closed then and err says why.
 type socket struct {
 	ws        *websocket.Conn
+	beneath   *corkable
 	push      func(*frame) error // frames that answer nothing, in order; on the reader, must not block; an error ends the socket
 	done      chan struct{}
 	sessionID string
 
 	writeMu sync.Mutex
+	unsent  [][]byte // written by whoever is writing now
+	writing bool
 
 	mu      sync.Mutex
 	waiting map[string]chan *frame // by message id
@@ -33,11 +36,11 @@ type socket struct {
 
 // openSocket dials and starts the reader; the caller then says hello.
 func openSocket(ctx context.Context, e endpoint, push func(*frame) error) (*socket, error) {
-	ws, err := e.dial(ctx)
+	ws, beneath, err := e.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &socket{ws: ws, push: push, done: make(chan struct{}), waiting: map[string]chan *frame{}}
+	s := &socket{ws: ws, beneath: beneath, push: push, done: make(chan struct{}), waiting: map[string]chan *frame{}}
 	ws.SetReadLimit(maxFrame)
 	go s.read()
 	return s, nil
@@ -102,18 +105,32 @@ func (s *socket) send(typ string, body []byte) (func(context.Context) (json.RawM
 	}, nil
 }
 
-// write sends one frame; a write that fails or takes longer than writeLimit ends the connection.
+// write sends one frame; a write that fails or takes longer than writeLimit ends the connection. While
+// another goroutine is writing, that one sends this frame with its next write.
 func (s *socket) write(text []byte) error {
-	s.writeMu.Lock()
-	defer s.writeMu.Unlock()
 	s.mu.Lock()
 	ended := s.err
 	s.mu.Unlock()
 	if ended != nil {
 		return ended
 	}
-	_ = s.ws.SetWriteDeadline(time.Now().Add(writeLimit))
-	err := s.ws.WriteMessage(websocket.TextMessage, text)
+	s.writeMu.Lock()
+	s.unsent = append(s.unsent, text)
+	if s.writing {
+		s.writeMu.Unlock()
+		return nil
+	}
+	s.writing = true
+	var err error
+	for err == nil && len(s.unsent) > 0 {
+		frames := s.unsent
+		s.unsent = nil
+		s.writeMu.Unlock()
+		err = s.writeAll(frames)
+		s.writeMu.Lock()
+	}
+	s.writing = false
+	s.writeMu.Unlock()
 	if errors.Is(err, websocket.ErrCloseSent) {
 		return ErrConnClosed
 	}
@@ -121,6 +138,20 @@ func (s *socket) write(text []byte) error {
 		return s.fail(&CloseError{Code: CloseAbnormal, Reason: "write: " + err.Error(), cause: err})
 	}
 	return nil
+}
+
+// writeAll sends the frames in as few system calls as they fit in.
+func (s *socket) writeAll(frames [][]byte) error {
+	if len(frames) > 1 {
+		s.beneath.cork()
+	}
+	_ = s.ws.SetWriteDeadline(time.Now().Add(writeLimit))
+	for _, text := range frames {
+		if err := s.ws.WriteMessage(websocket.TextMessage, text); err != nil {
+			return err
+		}
+	}
+	return s.beneath.uncork()
 }
 
 // heartbeat calls ping every interval until the socket ends; no answer within an interval ends it.

@@ -111,7 +111,7 @@ func (g *gateway) serve(ctx context.Context, listener net.Listener) error {
 	}
 	served := make(chan error, 1)
 	go func() {
-		served <- httpserver.Run(loops, listener, g.routes(ctx), httpserver.Options{Grace: time.Second})
+		served <- httpserver.Run(loops, upgrade.Listener{Listener: listener}, g.routes(ctx), httpserver.Options{Grace: time.Second})
 	}()
 	err := g.admit(ctx)
 	if err == nil {

@@ -162,12 +162,10 @@ func (c *Conn) flush() (ended bool, err error) {
 		out, closing := c.out, c.closing
 		c.out = nil
 		c.mu.Unlock()
-		for _, frame := range out {
-			if err := c.write(frame); err != nil {
+		if len(out) > 0 {
+			if err := c.writeAll(out); err != nil {
 				return true, err
 			}
-		}
-		if len(out) > 0 {
 			continue
 		}
 		if closing != nil {
@@ -176,6 +174,25 @@ func (c *Conn) flush() (ended bool, err error) {
 		}
 		return false, nil
 	}
+}
+
+// writeAll sends several frames in as few system calls as they fit in.
+func (c *Conn) writeAll(frames [][]byte) error {
+	if conn, ok := c.ws.NetConn().(*corkable); ok && len(frames) > 1 {
+		conn.cork()
+		for _, frame := range frames {
+			if err := c.write(frame); err != nil {
+				return err
+			}
+		}
+		return conn.uncork()
+	}
+	for _, frame := range frames {
+		if err := c.write(frame); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *Conn) write(frame []byte) error {

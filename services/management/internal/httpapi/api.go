@@ -86,11 +86,7 @@ func (a *API) register(engine *gin.Engine) {
 		if byVerb[k] == nil {
 			byVerb[k] = map[string]route{}
 		}
-		verb := rt.verb()
-		if strings.Contains(k.pattern, `\:`) { // the pattern has it
-			verb = ""
-		}
-		byVerb[k][verb] = rt
+		byVerb[k][rt.verb()] = rt
 	}
 	for k, verbs := range byVerb {
 		handler := a.byVerb(verbs)
