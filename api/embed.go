@@ -12,3 +12,8 @@ var OpenAPI []byte
 //
 //go:embed errors.json
 var Errors []byte
+
+// EventsSchema describes every frame of the event socket (JSON Schema 2020-12, R6.12).
+//
+//go:embed events.schema.json
+var EventsSchema []byte

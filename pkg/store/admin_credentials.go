@@ -29,6 +29,9 @@ func (s *Store) CreateCredential(ctx context.Context, namespace, application, na
 	if err := ids.CheckName(name); err != nil {
 		return id, "", errs.Invalid("credential", "%v", err)
 	}
+	if len(r.Actions) == 0 {
+		return id, "", errs.Invalid("actions", "at least one is required")
+	}
 	id = ids.New()
 	err = s.InTx(ctx, func(tx *sqlx.Tx) error {
 		n := newCredential{ID: id, Name: name, Actions: r.Actions, AllQueues: r.AllQueues}

@@ -89,6 +89,7 @@ type socket struct {
 	t       *testing.T
 	ws      *websocket.Conn
 	session string
+	events  bool // every frame sent as valid and every frame received is validated against the schema
 }
 
 type frame struct {
@@ -111,7 +112,7 @@ func (n *node) dial(path, protocol, token string) *socket {
 	if err != nil {
 		n.t.Fatalf("dial: %v (%v)", err, resp)
 	}
-	s := &socket{t: n.t, ws: ws}
+	s := &socket{t: n.t, ws: ws, events: protocol == "orbit.events.v1"}
 	n.t.Cleanup(func() { _ = ws.Close() })
 	return s
 }
@@ -141,7 +142,16 @@ func (s *socket) send(frameType string, body any) string {
 		s.t.Fatal(err)
 	}
 	id := ids.New().String()
-	s.raw(frame{ProtocolVersion: "1", Type: frameType, MessageID: id, SessionID: s.session, Body: raw})
+	text, err := json.Marshal(frame{ProtocolVersion: "1", Type: frameType, MessageID: id, SessionID: s.session, Body: raw})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if s.events {
+		if err := describes(s.t, "clientFrame", text); err != nil {
+			s.t.Errorf("sent %s: %v", text, err)
+		}
+	}
+	s.raw(string(text))
 	return id
 }
 
@@ -176,6 +186,11 @@ func (s *socket) read(limit time.Duration) (frame, error) {
 	_, data, err := s.ws.ReadMessage()
 	if err != nil {
 		return f, err
+	}
+	if s.events {
+		if err := describes(s.t, "serverFrame", data); err != nil {
+			s.t.Errorf("received %s: %v", data, err)
+		}
 	}
 	return f, json.Unmarshal(data, &f)
 }

@@ -76,6 +76,12 @@ func (g *golden) do(t *testing.T, name string, q request) *response {
 	t.Helper()
 	res := g.rig.do(t, q)
 	g.known[res.RequestID] = goldRequest
+	g.hold(t, name, q, res)
+	return res
+}
+
+func (g *golden) hold(t *testing.T, name string, q request, res *response) {
+	t.Helper()
 	var e exchange
 	e.Request.Method, e.Request.Path, e.Request.Body = q.method, g.replace(q.path), json.RawMessage(g.replace(q.body))
 	e.Response.Status, e.Response.Body = res.status, json.RawMessage(g.replace(string(bytes.TrimSpace(res.raw))))
@@ -98,7 +104,6 @@ func (g *golden) do(t *testing.T, name string, q request) *response {
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s is\n%s\nwant\n%s", name, got, want)
 	}
-	return res
 }
 
 func (g *golden) knows(id, stand string) string { g.known[id] = stand; return id }
@@ -181,6 +186,7 @@ func (g *golden) document(t *testing.T, queue string) (sub string) {
 	text, _ := first.resource(t, "subscription")
 	sub = g.knows(field(t, text, "id"), goldSubscription)
 	g.known[first.RequestID] = goldRequest
+	g.hold(t, "create_subscription", create, first)
 	same(t, "section 2", g.replace(string(first.raw)), documentCreated)
 	g.do(t, "create_subscription_repeated", create).ok(t, 200)
 
