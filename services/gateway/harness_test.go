@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"git.yuntuo.hk/k2safe/orbit/pkg/ids"
+	"git.yuntuo.hk/k2safe/orbit/pkg/store"
 	"git.yuntuo.hk/k2safe/orbit/pkg/storetest"
 )
 
@@ -41,6 +42,12 @@ type node struct {
 
 func startNode(t *testing.T, db *storetest.DB, change ...func(*config)) *node {
 	t.Helper()
+	return startNodeOn(t, db, db.Gateway, change...)
+}
+
+// startNodeOn takes another way into the database.
+func startNodeOn(t *testing.T, db *storetest.DB, s *store.Store, change ...func(*config)) *node {
+	t.Helper()
 	cfg, err := parseConfig(map[string]string{"ORBIT_DSN": db.GatewayDSN})
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +60,7 @@ func startNode(t *testing.T, db *storetest.DB, change ...func(*config)) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := newGateway(cfg, db.Gateway, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)))
+	g := newGateway(cfg, s, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- g.serve(ctx, listener) }()
