@@ -37,6 +37,9 @@ func audited(t *testing.T, db *storetest.DB, namespace ids.ID) (actions []string
 		}
 		actions, details = append(actions, action), details+detail+"\n"
 	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
 	return actions, details
 }
 

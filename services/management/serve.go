@@ -19,9 +19,9 @@ import (
 	"git.yuntuo.hk/k2safe/orbit/services/management/internal/httpapi"
 )
 
-// run serves until ctx ends: requests first, then the background work, then the database. A schema
-// of another version ends it with an error (R7.4); a database that is away does not, it only keeps
-// the service from being ready.
+// run serves until ctx ends; then requests in flight and the background work come to their end, and
+// the database is closed last. A schema of another version ends it with an error (R7.4); a database
+// that is away does not, it only keeps the service from being ready.
 func run(ctx context.Context, cfg config) error {
 	log, err := logging.New(cfg.LogLevel, cfg.LogFormat)
 	if err != nil {
@@ -31,7 +31,7 @@ func run(ctx context.Context, cfg config) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close() //nolint:errcheck // the process ends here
+	defer db.Close()
 	listener, err := httpserver.Listen(ctx, cfg.Addr)
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func run(ctx context.Context, cfg config) error {
 		}
 		return db.Ping(ctx)
 	}
-	var handler http.Handler = httpapi.New(db, httpserver.NewHealth(ctx, ready), log, httpapi.Options{MaxInFlight: cfg.MaxInFlight, Admit: fits.Load})
+	handler := httpapi.New(db, httpserver.NewHealth(ctx, ready), log, httpapi.Options{MaxInFlight: cfg.MaxInFlight, Admit: fits.Load})
 	if cfg.ConsolePassword != "" {
 		handler = withConsole(handler, console.New(db, string(cfg.ConsolePassword), log))
 	}

@@ -34,7 +34,7 @@ func withStore(ctx context.Context, dsn Source, fn func(s *store.Store) error) e
 	if err != nil {
 		return err
 	}
-	defer s.Close() //nolint:errcheck // the process ends after it
+	defer s.Close()
 	if err := s.CheckSchema(ctx); err != nil {
 		return shown(err)
 	}

@@ -231,7 +231,7 @@ func TestASlowRequestIsUnavailable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer lock.Rollback() //nolint:errcheck // released below
+	defer lock.Rollback() // when the test fails before it releases the lock
 	if _, err := lock.Exec("SELECT head FROM result_streams FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +269,7 @@ func TestANodeHasItsLimitOfRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer lock.Rollback() //nolint:errcheck // released below
+	defer lock.Rollback() // when the test fails before it releases the lock
 	if _, err := lock.Exec("SELECT head FROM result_streams FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
