@@ -199,8 +199,9 @@ func TestABlockedClaimHoldsUpOnlyItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer tx.Rollback() //nolint:errcheck // rolled back below, unless the test fails before
 	var id []byte
-	if err := tx.QueryRow("SELECT id FROM subscriptions WHERE id = ? FOR UPDATE", blocked[:]).Scan(&id); err != nil {
+	if err := tx.QueryRow("SELECT id FROM subscriptions WHERE namespace_id = ? AND id = ? FOR UPDATE", tenant.NamespaceID[:], blocked[:]).Scan(&id); err != nil {
 		t.Fatal(err)
 	}
 	db.AppendEvents(t, tenant, 1, `1`)
