@@ -18,6 +18,8 @@ GRANT UPDATE ON {db}.deliveries TO {management};
 GRANT SELECT ON {db}.* TO {gateway};
 GRANT INSERT ON {db}.audit TO {gateway};
 GRANT UPDATE ON {db}.tasks TO {gateway};
+-- MySQL wants a right to change before it locks a row for update; the gateway changes no queue.
+GRANT UPDATE (updated_at) ON {db}.queues TO {gateway};
 GRANT INSERT, DELETE ON {db}.ready_tasks TO {gateway};
 GRANT UPDATE ON {db}.application_quotas TO {gateway};
 GRANT INSERT, UPDATE, DELETE ON {db}.permits TO {gateway};

@@ -35,7 +35,7 @@ type SubscriptionOverview struct {
 	MaxPending   int    `db:"max_pending"`
 	Expired      int    `db:"expired"`
 	Cursor       uint64 `db:"cursor_sequence"`
-	Lag          uint64 `db:"lag"`
+	Lag          uint64 `db:"behind"`
 }
 
 // overviewRows bounds each half of an overview.
@@ -92,7 +92,7 @@ func (s *Store) SubscriptionOverviews(ctx context.Context) ([]SubscriptionOvervi
 	var out []SubscriptionOverview
 	err := s.db.SelectContext(ctx, &out, `
 SELECT n.name AS namespace, s.id, s.name, q.name AS queue, s.enabled, s.pending_count, s.max_pending, s.cursor_sequence,
-  r.head - s.cursor_sequence AS lag,
+  r.head - s.cursor_sequence AS behind,
   (SELECT COUNT(*) FROM deliveries d FORCE INDEX (deliveries_state) WHERE d.namespace_id = s.namespace_id AND d.subscription_id = s.id AND d.state = 'EXPIRED') AS expired
 FROM subscriptions s
 JOIN namespaces n ON n.id = s.namespace_id
