@@ -8,9 +8,9 @@ import (
 
 // EventDeliveryDetail is a delivery with its event. RawEvent is the event's JSON text byte for byte.
 type EventDeliveryDetail struct {
-	Delivery EventDelivery
-	Event    ResultEvent
-	RawEvent json.RawMessage
+	Delivery EventDelivery   `json:"delivery"`
+	Event    ResultEvent     `json:"event"`
+	RawEvent json.RawMessage `json:"-"`
 }
 
 // UnmarshalJSON reads {delivery, event}.

@@ -10,7 +10,7 @@ import (
 // Page is a part of a list. NextCursor is "" on the last.
 type Page[T any] struct {
 	Items      []T    `json:"items"`
-	NextCursor string `json:"next_cursor"`
+	NextCursor string `json:"next_cursor,omitempty"`
 }
 
 // ListOptions says which part of a list to read. A cursor goes only with the list it came from.
