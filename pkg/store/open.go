@@ -115,21 +115,33 @@ func (s *Store) CheckSchema(ctx context.Context) error {
 	return nil
 }
 
-// AwaitSchema waits for the database to be reachable and then checks its version. While it is away
-// the process lives and says so, rather than ending in a crash loop.
+// AwaitSchema waits for the database to be reachable and then checks its version; it returns nil when
+// ctx ends first. While the database is away the process lives and says so once, rather than ending
+// in a crash loop.
 func (s *Store) AwaitSchema(ctx context.Context, log *zap.Logger) error {
-	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		err := s.CheckSchema(ctx)
-		if err == nil || !errs.Is(err, errs.Unavailable) {
+	for waiting := false; ; waiting = true {
+		err := s.checkSchemaSoon(ctx)
+		if !errs.Is(err, errs.Unavailable) {
 			return err
 		}
-		log.Warn("waiting for the database", zap.Duration("next_try_in", wait), zap.Error(err))
+		if ctx.Err() != nil {
+			return nil
+		}
+		if !waiting {
+			log.Warn("waiting for the database", zap.Error(err))
+		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
+			return nil
+		case <-time.After(time.Second):
 		}
 	}
+}
+
+func (s *Store) checkSchemaSoon(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return s.CheckSchema(ctx)
 }
 
 func schemaAdvice(have, want uint) string {

@@ -134,3 +134,23 @@ ON DUPLICATE KEY UPDATE queued_limit = VALUES(queued_limit), running_limit = VAL
 		return insertOperatorAudit(ctx, tx, namespace, auditRow{Action: "application.quota", ResourceKind: "application", ResourceID: application, Detail: detail})
 	})
 }
+
+// SetQuotaByName is SetQuota for an application known by its names.
+func (s *Store) SetQuotaByName(ctx context.Context, namespace, application string, queued, running int) error {
+	if queued < 0 || running < 0 {
+		return errs.Invalid("quota", "must be 0 (no limit) or more")
+	}
+	var row struct {
+		Namespace   ids.ID `db:"namespace_id"`
+		Application ids.ID `db:"id"`
+	}
+	err := s.db.GetContext(ctx, &row, "SELECT a.namespace_id, a.id FROM namespaces n JOIN applications a ON a.namespace_id = n.id AND a.name = ? WHERE n.name = ?",
+		[]byte(application), []byte(namespace))
+	if errors.Is(err, sql.ErrNoRows) {
+		return errs.New(errs.NotFound, "application %q does not exist in namespace %q", application, namespace)
+	}
+	if err != nil {
+		return classify(fmt.Errorf("read application %q: %w", application, err))
+	}
+	return s.SetQuota(ctx, row.Namespace, row.Application, queued, running)
+}

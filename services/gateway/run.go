@@ -132,10 +132,7 @@ func (g *gateway) serve(ctx context.Context, listener net.Listener) error {
 
 // admit opens the doors once the schema is known to be this binary's (R7.4).
 func (g *gateway) admit(ctx context.Context) error {
-	if err := g.store.AwaitSchema(ctx, g.log); err != nil {
-		if ctx.Err() != nil {
-			return nil // asked to stop while waiting
-		}
+	if err := g.store.AwaitSchema(ctx, g.log); err != nil || ctx.Err() != nil {
 		return err
 	}
 	g.eventDoor.Admit(true)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"sync/atomic"
-	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -56,8 +55,11 @@ func run(ctx context.Context, cfg config) error {
 		return httpserver.Run(ctx, listener, handler, httpserver.Options{Grace: cfg.ShutdownGrace, ErrorLog: zap.NewStdLog(log)})
 	})
 	group.Go(func() error {
-		if err := waitForSchema(ctx, db, log); err != nil || ctx.Err() != nil {
+		if err := db.AwaitSchema(ctx, log); err != nil {
 			return err
+		}
+		if ctx.Err() != nil {
+			return nil
 		}
 		fits.Store(true)
 		log.Info("ready")
@@ -77,31 +79,4 @@ func withConsole(api http.Handler, page *console.Console) http.Handler {
 		}
 		api.ServeHTTP(w, r)
 	})
-}
-
-// waitForSchema returns nil once the schema fits or ctx has ended, and an error when it does not fit.
-func waitForSchema(ctx context.Context, db *store.Store, log *zap.Logger) error {
-	for waiting := false; ; waiting = true {
-		err := checkSchema(ctx, db)
-		if !errs.Is(err, errs.Unavailable) {
-			return err
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		if !waiting {
-			log.Warn("waiting for the database", zap.Error(err))
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(time.Second):
-		}
-	}
-}
-
-func checkSchema(ctx context.Context, db *store.Store) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	return db.CheckSchema(ctx)
 }

@@ -34,7 +34,24 @@ func applicationCommand(dsn Source) *cobra.Command {
 		listNamed(dsn, "List the applications of a namespace", func(ctx context.Context, s *store.Store) ([]store.Named, error) {
 			return s.ListApplications(ctx, *namespace)
 		}),
+		quotaCommand(dsn, namespace),
 	)
+	return cmd
+}
+
+// quotaCommand limits what one application may have queued and running (R8.8).
+func quotaCommand(dsn Source, namespace *string) *cobra.Command {
+	var queued, running int
+	cmd := &cobra.Command{
+		Use: "quota NAME", Short: "Limit the queued and running tasks of an application; 0 is no limit", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withStore(cmd.Context(), dsn, func(s *store.Store) error {
+				return s.SetQuotaByName(cmd.Context(), *namespace, args[0], queued, running)
+			})
+		},
+	}
+	cmd.Flags().IntVar(&queued, "queued", 0, "tasks that may wait")
+	cmd.Flags().IntVar(&running, "running", 0, "attempts that may run at once")
 	return cmd
 }
 
