@@ -9,7 +9,6 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"git.yuntuo.hk/k2safe/orbit/pkg/errs"
 	"git.yuntuo.hk/k2safe/orbit/pkg/httpserver"
 	"git.yuntuo.hk/k2safe/orbit/pkg/logging"
 	"git.yuntuo.hk/k2safe/orbit/pkg/store"
