@@ -329,6 +329,9 @@ func (m *taskModel) checkLog(t *rapid.T) {
 			t.Fatalf("event %d at sequence %d is %s, the model has %v", n, sequence, kind, m.events)
 		}
 	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
 	if n != len(m.events) {
 		t.Fatalf("%d events, the model %v", n, m.events)
 	}

@@ -199,7 +199,7 @@ func TestABlockedClaimHoldsUpOnlyItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback() //nolint:errcheck // rolled back below, unless the test fails before
+	defer tx.Rollback()
 	var id []byte
 	if err := tx.QueryRow("SELECT id FROM subscriptions WHERE namespace_id = ? AND id = ? FOR UPDATE", tenant.NamespaceID[:], blocked[:]).Scan(&id); err != nil {
 		t.Fatal(err)
