@@ -257,7 +257,7 @@ func (s *Store) SweepAttempts(ctx context.Context, limit int) (int, error) {
 		AttemptID   ids.ID `db:"attempt_id"`
 	}
 	err := s.db.SelectContext(ctx, &lapsed, `
-SELECT namespace_id, queue_id, attempt_id FROM permits WHERE lease_until <= UTC_TIMESTAMP(6) ORDER BY lease_until LIMIT ?`, limit)
+SELECT namespace_id, queue_id, attempt_id FROM permits WHERE lease_until <= UTC_TIMESTAMP(6) LIMIT ?`, limit)
 	if err != nil {
 		return 0, classify(fmt.Errorf("look for lapsed attempts: %w", err))
 	}
