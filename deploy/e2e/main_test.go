@@ -15,6 +15,9 @@ var bin string
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	if os.Getenv(hangingWorker) != "" {
+		return hang()
+	}
 	dir, err := os.MkdirTemp("", "orbit-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
