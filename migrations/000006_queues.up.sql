@@ -9,6 +9,5 @@ CREATE TABLE IF NOT EXISTS queues (
   created_at        DATETIME(6)     NOT NULL,
   updated_at        DATETIME(6)     NOT NULL,
   PRIMARY KEY (namespace_id, id),
-  UNIQUE KEY queues_name (namespace_id, name),
-  KEY queues_created (namespace_id, created_at, id)
+  UNIQUE KEY queues_name (namespace_id, name)
 ) ENGINE=InnoDB DEFAULT CHARSET=ascii COLLATE=ascii_bin;
