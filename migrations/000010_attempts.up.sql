@@ -14,6 +14,7 @@ CREATE TABLE IF NOT EXISTS attempts (
   error_message VARBINARY(16384) NULL,
   started_at    DATETIME(6)     NOT NULL,
   ended_at      DATETIME(6)     NOT NULL,
+  result        MEDIUMBLOB      NULL,
   PRIMARY KEY (namespace_id, id),
   KEY attempts_task (namespace_id, task_id, epoch)
 ) ENGINE=InnoDB DEFAULT CHARSET=ascii COLLATE=ascii_bin;

@@ -1,5 +1,6 @@
 -- deliveries_state serves claiming (PENDING in sequence order), recovery (LEASED) and listing by state:
--- within a subscription the order of sequences is the order of creation.
+-- within a subscription the order of sequences is the order of creation. What changes has a fixed width, so that rows are
+-- updated in place.
 CREATE TABLE IF NOT EXISTS deliveries (
   namespace_id    BINARY(16)      NOT NULL,
   subscription_id BINARY(16)      NOT NULL,
@@ -13,14 +14,14 @@ CREATE TABLE IF NOT EXISTS deliveries (
   attempt_budget  INT UNSIGNED    NOT NULL,
   created_at      DATETIME(6)     NOT NULL,
   available_at    DATETIME(6)     NOT NULL,
-  lease_until     DATETIME(6)     NULL,
-  acknowledged_at DATETIME(6)     NULL,
-  session_id      BINARY(16)      NULL, -- the connection that holds the lease
-  lease_digest    BINARY(32)      NULL, -- of the newest epoch; kept after the lease for late and repeated acks
+  lease_until     DATETIME(6)     NOT NULL DEFAULT '1970-01-01', -- counts while LEASED
+  acknowledged_at DATETIME(6)     NOT NULL DEFAULT '1970-01-01', -- counts when ACKED
+  session_id      BINARY(16)      NOT NULL DEFAULT x'00000000000000000000000000000000', -- the connection that holds the lease, while LEASED
+  lease_digest    BINARY(32)      NOT NULL DEFAULT x'0000000000000000000000000000000000000000000000000000000000000000', -- of the newest epoch; kept after the lease for late and repeated acks
   PRIMARY KEY (namespace_id, subscription_id, sequence),
   UNIQUE KEY deliveries_id (namespace_id, subscription_id, id),
   KEY deliveries_state (namespace_id, subscription_id, state, sequence),
-  CONSTRAINT deliveries_leased CHECK ((state = 'LEASED') = (lease_until IS NOT NULL)),
-  CONSTRAINT deliveries_acked CHECK ((state = 'ACKED') = (acknowledged_at IS NOT NULL)),
+  CONSTRAINT deliveries_leased CHECK (state <> 'LEASED' OR lease_until > '1970-01-01'),
+  CONSTRAINT deliveries_acked CHECK ((state = 'ACKED') = (acknowledged_at > '1970-01-01')),
   CONSTRAINT deliveries_budget CHECK (attempts <= attempt_budget)
 ) ENGINE=InnoDB DEFAULT CHARSET=ascii COLLATE=ascii_bin;

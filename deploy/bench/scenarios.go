@@ -32,7 +32,7 @@ func taskRate(ctx context.Context, s *stack, scale int) ([]metric, error) {
 }
 
 func drainRate(ctx context.Context, s *stack, scale int) ([]metric, error) {
-	q, sub, err := s.queue(ctx, 1000)
+	q, sub, err := s.queue(ctx, 128)
 	if err != nil {
 		return nil, err
 	}

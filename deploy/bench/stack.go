@@ -101,20 +101,32 @@ func (s *stack) counted(ctx context.Context, what string, n int, work func() err
 	if err != nil {
 		return nil, err
 	}
+	cpu, err := s.cpuSeconds()
+	if err != nil {
+		return nil, err
+	}
 	began := time.Now()
 	if err := work(); err != nil {
 		return nil, err
 	}
 	took := time.Since(began)
+	cpuAfter, err := s.cpuSeconds()
+	if err != nil {
+		return nil, err
+	}
 	after, err := s.status(ctx, names...)
 	if err != nil {
 		return nil, err
 	}
 	per := func(name string) float64 { return (after[name] - before[name]) / float64(n) }
-	return []metric{
+	out := []metric{
 		perSecond(what, n, took), {"transactions each", per("Com_commit"), ""}, {"statements each", per("Questions"), ""},
 		{"file syncs each", per("Innodb_data_fsyncs"), ""},
-	}, nil
+	}
+	for _, part := range []string{"database", "gateway", "management", "client"} {
+		out = append(out, metric{"CPU each, " + part, (cpuAfter[part] - cpu[part]) * 1e6 / float64(n), "µs"})
+	}
+	return out, nil
 }
 
 func (s *stack) stop() error {

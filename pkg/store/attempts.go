@@ -26,6 +26,7 @@ type attemptRow struct {
 	TaskRevision uint64    `db:"task_revision"`
 	EndedAt      time.Time `db:"ended_at"`
 	Failure      *task.Failure
+	Result       []byte
 }
 
 const attemptLost = "LOST"
@@ -93,15 +94,15 @@ func insertAttempts(ctx context.Context, tx *sqlx.Tx, namespace ids.ID, rows []*
 	if len(rows) == 0 {
 		return nil
 	}
-	args := make([]any, 0, 14*len(rows))
+	args := make([]any, 0, 15*len(rows))
 	for _, a := range rows {
 		code, message := failureColumns(a.Failure)
 		args = append(args, namespace, a.ID, a.TaskID, a.Number, a.Epoch, a.Digest, a.Outcome, a.TaskState, a.TaskRevision, a.Worker,
-			code, message, a.StartedAt, a.EndedAt)
+			code, message, a.StartedAt, a.EndedAt, a.Result)
 	}
 	_, err := tx.ExecContext(ctx, `
-INSERT INTO attempts (namespace_id, id, task_id, number, epoch, digest, outcome, task_state, task_revision, worker, error_code, error_message, started_at, ended_at)
-VALUES `+tuples("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", len(rows)), args...)
+INSERT INTO attempts (namespace_id, id, task_id, number, epoch, digest, outcome, task_state, task_revision, worker, error_code, error_message, started_at, ended_at, result)
+VALUES `+tuples("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", len(rows)), args...)
 	if err != nil {
 		return fmt.Errorf("record %d attempts: %w", len(rows), err)
 	}
@@ -112,9 +113,9 @@ VALUES `+tuples("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", len(rows)), args..
 func updateLateAttempt(ctx context.Context, tx *sqlx.Tx, namespace ids.ID, a *attemptRow) error {
 	code, message := failureColumns(a.Failure)
 	res, err := tx.ExecContext(ctx, `
-UPDATE attempts SET outcome = ?, task_state = ?, task_revision = ?, error_code = ?, error_message = ?, ended_at = ?
+UPDATE attempts SET outcome = ?, task_state = ?, task_revision = ?, error_code = ?, error_message = ?, ended_at = ?, result = ?
 WHERE namespace_id = ? AND id = ? AND outcome = 'LOST'`,
-		a.Outcome, a.TaskState, a.TaskRevision, code, message, a.EndedAt, namespace, a.ID)
+		a.Outcome, a.TaskState, a.TaskRevision, code, message, a.EndedAt, a.Result, namespace, a.ID)
 	return changed(res, err, 1, "record late attempt "+a.ID.String())
 }
 
@@ -180,7 +181,7 @@ func (s *Store) RenewAttempts(ctx context.Context, namespace, queue ids.ID, proo
 func markCancels(ctx context.Context, tx *sqlx.Tx, namespace ids.ID, tasks []any, proofs []task.Proof, out []Renewal) error {
 	var cancelled []ids.ID
 	err := tx.SelectContext(ctx, &cancelled, "SELECT current_attempt_id FROM tasks WHERE namespace_id = ? AND id IN ("+marks(len(tasks))+
-		") AND cancel_requested_at IS NOT NULL AND current_attempt_id IS NOT NULL", append([]any{namespace}, tasks...)...)
+		") AND cancel_requested_at IS NOT NULL", append([]any{namespace}, tasks...)...)
 	if err != nil {
 		return fmt.Errorf("look for requested cancels: %w", err)
 	}

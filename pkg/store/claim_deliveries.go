@@ -82,6 +82,7 @@ type claimTurn struct {
 
 	leased  []deliveryRow // live leases of all sessions
 	fresh   []*deliveryRow
+	events  map[uint64]*result.Event // of what is claimed, by sequence
 	claimed []Claimed
 	nextDue *time.Time
 }
@@ -99,7 +100,7 @@ func (t *claimTurn) run(ctx context.Context, tx *sqlx.Tx, wants []SessionWant) e
 	if err != nil {
 		return err
 	}
-	if err := t.materialise(ctx, tx); err != nil {
+	if err := t.materialise(ctx, tx, len(places)-len(pending)); err != nil {
 		return err
 	}
 	return t.lease(ctx, tx, pending, places)
@@ -119,7 +120,7 @@ WHERE namespace_id = ? AND subscription_id = ? AND state = 'LEASED'`, t.namespac
 		switch {
 		case r.LeaseUntil.After(t.now):
 			t.leased = append(t.leased, r)
-			t.due(*r.LeaseUntil)
+			t.due(r.LeaseUntil)
 		case r.Attempts < r.AttemptBudget:
 			again = append(again, r.Sequence)
 		default:
@@ -137,7 +138,7 @@ func (t *claimTurn) lapse(ctx context.Context, tx *sqlx.Tx, to string, sequences
 		return nil
 	}
 	res, err := tx.ExecContext(ctx, `
-UPDATE deliveries SET state = ?, revision = revision + 1, lease_until = NULL, session_id = NULL
+UPDATE deliveries SET state = ?, revision = revision + 1
 WHERE namespace_id = ? AND subscription_id = ? AND sequence IN (`+marks(len(sequences))+`) AND state = 'LEASED'`,
 		append([]any{to, t.namespace, t.sub.ID}, sequences...)...)
 	return changed(res, err, len(sequences), "recover lapsed leases")
@@ -153,7 +154,7 @@ func (t *claimTurn) due(at time.Time) {
 func (t *claimTurn) places(wants []SessionWant) []ids.ID {
 	held := make(map[ids.ID]int, len(wants))
 	for _, r := range t.leased {
-		held[*r.SessionID]++
+		held[r.SessionID]++
 	}
 	var out []ids.ID
 	for more, round := true, 1; more; round++ {
@@ -197,7 +198,8 @@ WHERE namespace_id = ? AND subscription_id = ? AND state = 'PENDING' AND availab
 
 // materialise turns the log after the cursor into deliveries, as far as the backlog limit allows.
 // A snapshot that shows the head shows every event below it, since sequences commit in order.
-func (t *claimTurn) materialise(ctx context.Context, tx *sqlx.Tx) error {
+// Where all of it goes out at once, whole events are read, else only what identifies them.
+func (t *claimTurn) materialise(ctx context.Context, tx *sqlx.Tx, free int) error {
 	room := t.sub.MaxPending - t.sub.PendingCount
 	if room <= 0 || t.sub.CursorSequence == t.stream.Head {
 		return nil
@@ -207,18 +209,25 @@ func (t *claimTurn) materialise(ctx context.Context, tx *sqlx.Tx) error {
 	for _, name := range types {
 		args = append(args, string(name))
 	}
+	columns, whole := "id, sequence", room <= free
+	if whole {
+		columns = eventColumns
+	}
 	var events []eventRow
 	err := tx.SelectContext(ctx, &events, `
-SELECT id, sequence FROM result_events FORCE INDEX (result_events_queue)
+SELECT `+columns+` FROM result_events FORCE INDEX (result_events_queue)
 WHERE namespace_id = ? AND queue_id = ? AND sequence > ? AND sequence <= ? AND type IN (`+marks(len(types))+`)
 ORDER BY sequence LIMIT ?`, append(args, room)...)
 	if err != nil {
 		return fmt.Errorf("read log after %d: %w", t.sub.CursorSequence, err)
 	}
+	if whole {
+		t.keep(events)
+	}
 	for _, e := range events {
 		t.fresh = append(t.fresh, &deliveryRow{
 			ID: ids.New(), SubscriptionID: t.sub.ID, EventID: e.ID, Sequence: e.Sequence, Revision: 1, State: string(delivery.Pending),
-			AttemptBudget: t.sub.MaxAttempts, CreatedAt: t.now, AvailableAt: t.now,
+			AttemptBudget: t.sub.MaxAttempts, CreatedAt: t.now, AvailableAt: t.now, LeaseUntil: neverLeased,
 		})
 	}
 	cursor := t.stream.Head
@@ -243,76 +252,79 @@ func (t *claimTurn) lease(ctx context.Context, tx *sqlx.Tx, pending []*deliveryR
 		secret := ids.NewSecret()
 		digest := secret.Digest()
 		row.State, row.Revision, row.LeaseEpoch, row.Attempts = string(delivery.Leased), row.Revision+1, row.LeaseEpoch+1, row.Attempts+1
-		row.LeaseUntil, row.SessionID, row.LeaseDigest = &until, &places[i], digest[:]
+		row.LeaseUntil, row.SessionID, row.LeaseDigest = until, places[i], digest[:]
 		t.claimed = append(t.claimed, Claimed{SessionID: places[i], Delivery: row.delivery(), Secret: secret})
 		t.due(until)
 	}
-	if err := t.updateLeased(ctx, tx, pending); err != nil {
-		return err
-	}
-	if err := t.insertFresh(ctx, tx); err != nil {
+	if err := t.write(ctx, tx, pending); err != nil {
 		return err
 	}
 	return t.loadEvents(ctx, tx)
 }
 
-func (t *claimTurn) updateLeased(ctx context.Context, tx *sqlx.Tx, rows []*deliveryRow) error {
-	n := len(rows)
-	if n == 0 {
-		return nil
-	}
-	sequences, sessions, digests := make([]any, n), make([]any, n), make([]any, n)
-	for i, r := range rows {
-		sequences[i], sessions[i], digests[i] = r.Sequence, *r.SessionID, r.LeaseDigest
-	}
-	pick := "ELT(FIELD(sequence, " + marks(n) + "), " + marks(n) + ")"
-	args := slices.Concat([]any{rows[0].LeaseUntil}, sequences, sessions, sequences, digests, []any{t.namespace, t.sub.ID}, sequences)
-	res, err := tx.ExecContext(ctx, `
-UPDATE deliveries SET state = 'LEASED', revision = revision + 1, lease_epoch = lease_epoch + 1, attempts = attempts + 1, lease_until = ?,
-  session_id = `+pick+`, lease_digest = `+pick+`
-WHERE namespace_id = ? AND subscription_id = ? AND sequence IN (`+marks(n)+`) AND state = 'PENDING'`, args...)
-	return changed(res, err, n, "lease deliveries")
-}
-
-func (t *claimTurn) insertFresh(ctx context.Context, tx *sqlx.Tx) error {
-	if len(t.fresh) == 0 {
-		return nil
-	}
-	args := make([]any, 0, 15*len(t.fresh))
-	for _, r := range t.fresh {
-		args = append(args, t.namespace, r.SubscriptionID, r.Sequence, r.ID, r.EventID, r.Revision, r.State, r.LeaseEpoch, r.Attempts, r.AttemptBudget,
-			r.CreatedAt, r.AvailableAt, r.LeaseUntil, r.SessionID, r.LeaseDigest)
-	}
-	_, err := tx.ExecContext(ctx, `
+// The upsert names every column of a fresh row and changes in a waiting one what a lease changes.
+// Its rows are guarded by the subscription's lock, under which they were read.
+const upsertDeliveriesSQL = `
 INSERT INTO deliveries (namespace_id, subscription_id, sequence, id, event_id, revision, state, lease_epoch, attempts, attempt_budget,
   created_at, available_at, lease_until, session_id, lease_digest)
-VALUES `+tuples("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", len(t.fresh)), args...)
-	if err != nil {
-		return fmt.Errorf("materialise %d deliveries: %w", len(t.fresh), err)
+VALUES %s ON DUPLICATE KEY UPDATE revision = VALUES(revision), state = VALUES(state), lease_epoch = VALUES(lease_epoch), attempts = VALUES(attempts),
+  lease_until = VALUES(lease_until), session_id = VALUES(session_id), lease_digest = VALUES(lease_digest)`
+
+// write puts down the leases of waiting rows, and the fresh rows once in their final state.
+func (t *claimTurn) write(ctx context.Context, tx *sqlx.Tx, leased []*deliveryRow) error {
+	rows := slices.Concat(leased, t.fresh)
+	if len(rows) == 0 {
+		return nil
 	}
-	return nil
+	args := make([]any, 0, 15*len(rows))
+	for _, r := range rows {
+		digest := r.LeaseDigest
+		if digest == nil {
+			digest = noDigest[:]
+		}
+		args = append(args, t.namespace, r.SubscriptionID, r.Sequence, r.ID, r.EventID, r.Revision, r.State, r.LeaseEpoch, r.Attempts, r.AttemptBudget,
+			r.CreatedAt, r.AvailableAt, r.LeaseUntil, r.SessionID, digest)
+	}
+	res, err := tx.ExecContext(ctx, fmt.Sprintf(upsertDeliveriesSQL, tuples("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", len(rows))), args...)
+	return changed(res, err, 2*len(leased)+len(t.fresh), "lease deliveries") // an updated row counts twice
 }
 
+// What a delivery has before its first lease.
+var (
+	noDigest    [32]byte
+	neverLeased = time.Unix(0, 0).UTC()
+)
+
+func (t *claimTurn) keep(rows []eventRow) {
+	if t.events == nil {
+		t.events = make(map[uint64]*result.Event, len(rows))
+	}
+	for i := range rows {
+		t.events[rows[i].Sequence] = rows[i].event()
+	}
+}
+
+// loadEvents gives every claimed delivery its event.
 func (t *claimTurn) loadEvents(ctx context.Context, tx *sqlx.Tx) error {
 	if len(t.claimed) == 0 {
 		return nil
 	}
 	args := []any{t.namespace}
 	for _, c := range t.claimed {
-		args = append(args, uint64(c.Delivery.Sequence))
+		if t.events[uint64(c.Delivery.Sequence)] == nil {
+			args = append(args, uint64(c.Delivery.Sequence))
+		}
 	}
-	var rows []eventRow
-	err := tx.SelectContext(ctx, &rows, "SELECT "+eventColumns+" FROM result_events WHERE namespace_id = ? AND sequence IN ("+marks(len(t.claimed))+")", args...)
-	if err != nil {
-		return fmt.Errorf("read %d events: %w", len(t.claimed), err)
-	}
-	bySequence := make(map[ids.Counter]*result.Event, len(rows))
-	for i := range rows {
-		e := rows[i].event()
-		bySequence[e.Sequence] = e
+	if len(args) > 1 {
+		var rows []eventRow
+		err := tx.SelectContext(ctx, &rows, "SELECT "+eventColumns+" FROM result_events WHERE namespace_id = ? AND sequence IN ("+marks(len(args)-1)+")", args...)
+		if err != nil {
+			return fmt.Errorf("read %d events: %w", len(args)-1, err)
+		}
+		t.keep(rows)
 	}
 	for i, c := range t.claimed {
-		if t.claimed[i].Event = bySequence[c.Delivery.Sequence]; t.claimed[i].Event == nil {
+		if t.claimed[i].Event = t.events[uint64(c.Delivery.Sequence)]; t.claimed[i].Event == nil {
 			return errs.New(errs.EventHistoryExpired, "subscription %s: the event at sequence %s of delivery %s was removed by retention", t.sub.ID, c.Delivery.Sequence, c.Delivery.ID)
 		}
 	}

@@ -31,7 +31,10 @@ type Assignment struct {
 
 type claimableRow struct {
 	taskRow
-	Input []byte `db:"input"`
+	Input []byte    `db:"input"`
+	Rank  int       `db:"ready_rank"`
+	DueAt time.Time `db:"due_at"`
+	Now   time.Time `db:"now"` // the database clock, after every lock that had to be waited for
 }
 
 // ClaimTasks gives ready tasks of one queue to the sessions that want some, in one transaction:
@@ -40,28 +43,30 @@ func (s *Store) ClaimTasks(ctx context.Context, namespace, queue ids.ID, wants [
 	var out []Assignment
 	err := s.InTx(ctx, func(tx *sqlx.Tx) error {
 		out = nil
-		quotas, err := lockRunningQuotas(ctx, tx, namespace)
-		if err != nil {
-			return err
-		}
-		q, room, err := claimRoom(ctx, tx, namespace, queue)
+		q, err := probeQueue(ctx, tx, namespace, queue)
 		if err != nil || q.Paused {
 			return err
 		}
-		if room = min(room, totalFree(wants)); room == 0 {
-			return nil
+		var quotas runningQuotas
+		if q.Limited { // before the queue, in the lock order
+			if quotas, err = lockRunningQuotas(ctx, tx, namespace); err != nil {
+				return err
+			}
 		}
-		if err := promoteDue(ctx, tx, namespace, queue); err != nil {
+		room, err := claimRoom(ctx, tx, namespace, queue, q.MaxRunning > 0)
+		if room = min(room, TotalFree(wants)); err != nil || room == 0 {
 			return err
+		}
+		if q.Due {
+			if err := promoteDue(ctx, tx, namespace, queue); err != nil {
+				return err
+			}
 		}
 		tasks, err := takeTasks(ctx, tx, namespace, queue, room, quotas)
 		if err != nil || len(tasks) == 0 {
 			return err
 		}
-		now, err := dbNow(ctx, tx)
-		if err != nil {
-			return err
-		}
+		now := tasks[0].Now
 		out = assign(tasks, wants, now, time.Duration(q.LeaseDurationMS)*time.Millisecond)
 		return lease(ctx, tx, namespace, queue, now, out, wants)
 	})
@@ -71,7 +76,31 @@ func (s *Store) ClaimTasks(ctx context.Context, namespace, queue ids.ID, wants [
 	return out, nil
 }
 
-func totalFree(wants []WorkerWant) int {
+// probedQueue is what decides which steps a claim can leave out.
+type probedQueue struct {
+	Paused          bool `db:"paused"`
+	MaxRunning      int  `db:"max_running"`
+	LeaseDurationMS int  `db:"lease_duration_ms"`
+	Limited         bool `db:"limited"` // some application has a running limit
+	Due             bool `db:"due"`     // a waiting task's time has come
+}
+
+const probeQueueSQL = `
+SELECT paused, max_running, lease_duration_ms,
+  EXISTS (SELECT 1 FROM application_quotas WHERE namespace_id = ? AND running_limit > 0) AS limited,
+  EXISTS (SELECT 1 FROM ready_tasks FORCE INDEX (PRIMARY) WHERE namespace_id = ? AND queue_id = ? AND lane = 1 AND ready_rank = 0 AND due_at <= UTC_TIMESTAMP(6)) AS due
+FROM queues WHERE namespace_id = ? AND id = ?`
+
+func probeQueue(ctx context.Context, tx *sqlx.Tx, namespace, queue ids.ID) (probedQueue, error) {
+	var q probedQueue
+	if err := tx.GetContext(ctx, &q, probeQueueSQL, namespace, namespace, queue, namespace, queue); err != nil {
+		return q, fmt.Errorf("read queue %s: %w", queue, err)
+	}
+	return q, nil
+}
+
+// TotalFree is how many tasks the sessions can take together.
+func TotalFree(wants []WorkerWant) int {
 	n := 0
 	for _, w := range wants {
 		n += w.Free
@@ -79,63 +108,52 @@ func totalFree(wants []WorkerWant) int {
 	return n
 }
 
-// claimRoom locks the queue row: shared, but exclusively where max_running must be counted.
-func claimRoom(ctx context.Context, tx *sqlx.Tx, namespace, queue ids.ID) (q *queueRow, room int, err error) {
-	if q, err = readQueue(ctx, tx, namespace, queue, ""); err != nil {
-		return nil, 0, err
-	}
+// claimRoom locks the queue row, exclusively where max_running must be counted and shared elsewhere,
+// and returns how many more tasks may run.
+func claimRoom(ctx context.Context, tx *sqlx.Tx, namespace, queue ids.ID, counted bool) (int, error) {
 	lock := forShare
-	if q.MaxRunning > 0 {
+	if counted {
 		lock = forUpdate
 	}
-	if q, err = readQueue(ctx, tx, namespace, queue, lock); err != nil {
-		return nil, 0, err
-	}
-	if q.MaxRunning == 0 {
-		return q, math.MaxInt, nil
-	}
-	if lock == forShare { // the limit came between the two reads; the next turn counts
-		return q, 0, nil
+	q, err := readQueue(ctx, tx, namespace, queue, lock)
+	switch {
+	case err != nil || q.Paused:
+		return 0, err
+	case q.MaxRunning == 0:
+		return math.MaxInt, nil
+	case !counted: // the limit came between the two reads; the next turn counts
+		return 0, nil
 	}
 	var running int
 	if err := tx.GetContext(ctx, &running, "SELECT COUNT(*) FROM permits WHERE namespace_id = ? AND queue_id = ?", namespace, queue); err != nil {
-		return nil, 0, fmt.Errorf("count permits of queue %s: %w", queue, err)
+		return 0, fmt.Errorf("count permits of queue %s: %w", queue, err)
 	}
-	return q, max(q.MaxRunning-running, 0), nil
+	return max(q.MaxRunning-running, 0), nil
 }
 
-// takeTasks locks the next tasks and takes them out of the ready order. A task that an outcome or a
-// cancel holds at this moment is left where it is.
+// takeTasks locks the next tasks in order, without those of applications that have no room, and takes
+// them out of the ready order. What another claim, an outcome or a cancel holds at this moment is
+// passed over; that saves waiting and nothing depends on it.
 func takeTasks(ctx context.Context, tx *sqlx.Tx, namespace, queue ids.ID, n int, quotas runningQuotas) ([]claimableRow, error) {
-	ready, err := lockReady(ctx, tx, namespace, queue, n, quotas.full())
-	if err != nil {
-		return nil, err
+	query, args := `
+SELECT `+prefixed("t", taskColumns)+`, t.input, r.ready_rank, r.due_at, UTC_TIMESTAMP(6) AS now
+FROM ready_tasks r FORCE INDEX (PRIMARY) STRAIGHT_JOIN tasks t FORCE INDEX (PRIMARY) ON t.namespace_id = r.namespace_id AND t.id = r.task_id
+WHERE r.namespace_id = ? AND r.queue_id = ? AND r.lane = 0 AND t.state = 'QUEUED'`, []any{namespace, queue}
+	if full := quotas.full(); len(full) > 0 {
+		query += " AND r.application_id NOT IN (" + marks(len(full)) + ")"
+		args = append(args, full...)
 	}
-	if ready = quotas.admit(ready); len(ready) == 0 {
+	var rows []claimableRow
+	err := tx.SelectContext(ctx, &rows, query+" ORDER BY r.ready_rank, r.due_at, r.task_id LIMIT ? FOR UPDATE SKIP LOCKED", append(args, n)...)
+	if err != nil {
+		return nil, fmt.Errorf("lock ready tasks: %w", err)
+	}
+	if rows = quotas.admit(rows); len(rows) == 0 {
 		return nil, nil
 	}
-	args := []any{namespace}
-	for _, r := range ready {
-		args = append(args, r.TaskID)
-	}
-	var locked []claimableRow
-	err = tx.SelectContext(ctx, &locked, "SELECT "+taskColumns+", input FROM tasks WHERE namespace_id = ? AND id IN ("+
-		marks(len(ready))+") AND state = 'QUEUED' FOR UPDATE SKIP LOCKED", args...)
-	if err != nil {
-		return nil, fmt.Errorf("lock %d ready tasks: %w", len(ready), err)
-	}
-	byID := make(map[ids.ID]claimableRow, len(locked))
-	for _, row := range locked {
-		byID[row.ID] = row
-	}
-	taken, rows := make([]readyRow, 0, len(ready)), make([]claimableRow, 0, len(ready))
-	for _, r := range ready { // the order of claiming is the ready rows'
-		if row, ok := byID[r.TaskID]; ok {
-			taken, rows = append(taken, r), append(rows, row)
-		}
-	}
-	if len(rows) == 0 {
-		return nil, nil
+	taken := make([]readyRow, len(rows))
+	for i, r := range rows {
+		taken[i] = readyRow{Rank: r.Rank, DueAt: r.DueAt, TaskID: r.ID}
 	}
 	return rows, deleteReadyRows(ctx, tx, namespace, queue, laneReady, taken)
 }
@@ -157,7 +175,7 @@ func assign(rows []claimableRow, wants []WorkerWant, now time.Time, leaseFor tim
 		attempt := task.Attempt{
 			ID: ids.New(), TaskID: row.ID, Number: row.Attempts, Epoch: ids.Counter(row.LeaseEpoch), LeaseUntil: now.Add(leaseFor), StartedAt: now,
 		}
-		row.CurrentAttemptID, row.UpdatedAt = &attempt.ID, now
+		row.CurrentAttemptID, row.UpdatedAt = attempt.ID, now
 		t := row.task()
 		t.Input = row.Input
 		out = append(out, Assignment{SessionID: wants[at%len(wants)].SessionID, Task: t, Attempt: attempt, Secret: ids.NewSecret(), application: row.ApplicationID})
@@ -166,36 +184,33 @@ func assign(rows []claimableRow, wants []WorkerWant, now time.Time, leaseFor tim
 	return out
 }
 
-// lease writes the claim: tasks RUNNING, one permit each.
+// lease writes the claim: one permit each, then the tasks RUNNING by their permits.
 func lease(ctx context.Context, tx *sqlx.Tx, namespace, queue ids.ID, now time.Time, out []Assignment, wants []WorkerWant) error {
-	names := make(map[ids.ID]string, len(wants))
+	names := make(map[ids.ID][]byte, len(wants))
 	for _, w := range wants {
-		names[w.SessionID] = w.Worker
+		names[w.SessionID] = []byte(w.Worker)
 	}
 	n := len(out)
-	tasks, attempts := make([]any, n), make([]any, n)
-	permits := make([]any, 0, 12*n)
-	for i, a := range out {
+	permits, attempts := make([]any, 0, 12*n), make([]any, 0, 3+n)
+	attempts = append(attempts, now, namespace, queue)
+	for _, a := range out {
 		digest := a.Secret.Digest()
-		tasks[i], attempts[i] = a.Task.ID, a.Attempt.ID
+		attempts = append(attempts, a.Attempt.ID)
 		permits = append(permits, namespace, queue, a.Attempt.ID, a.Task.ID, a.application, a.Attempt.Number, uint64(a.Attempt.Epoch), digest[:],
-			a.SessionID, []byte(names[a.SessionID]), a.Attempt.StartedAt, a.Attempt.LeaseUntil)
+			a.SessionID, names[a.SessionID], a.Attempt.StartedAt, a.Attempt.LeaseUntil)
 	}
-	args := append(append(append([]any{}, tasks...), attempts...), now, namespace)
-	res, err := tx.ExecContext(ctx, `
-UPDATE tasks SET state = 'RUNNING', revision = revision + 1, attempts = attempts + 1, lease_epoch = lease_epoch + 1,
-  current_attempt_id = ELT(FIELD(id, `+marks(n)+`), `+marks(n)+`), updated_at = ?
-WHERE namespace_id = ? AND id IN (`+marks(n)+`) AND state = 'QUEUED'`, append(args, tasks...)...)
-	if err := changed(res, err, n, "start tasks"); err != nil {
-		return err
-	}
-	_, err = tx.ExecContext(ctx, `
+	_, err := tx.ExecContext(ctx, `
 INSERT INTO permits (namespace_id, queue_id, attempt_id, task_id, application_id, number, epoch, digest, session_id, worker, started_at, lease_until)
 VALUES `+tuples("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", n), permits...)
 	if err != nil {
 		return fmt.Errorf("grant %d permits: %w", n, err)
 	}
-	return nil
+	res, err := tx.ExecContext(ctx, `
+UPDATE permits p STRAIGHT_JOIN tasks t ON t.namespace_id = p.namespace_id AND t.id = p.task_id
+SET t.state = 'RUNNING', t.revision = t.revision + 1, t.attempts = t.attempts + 1, t.lease_epoch = t.lease_epoch + 1,
+  t.current_attempt_id = p.attempt_id, t.updated_at = ?
+WHERE p.namespace_id = ? AND p.queue_id = ? AND p.attempt_id IN (`+marks(n)+`) AND t.state = 'QUEUED'`, attempts...)
+	return changed(res, err, n, "start tasks")
 }
 
 // ReadyQueue names a queue whose sessions have room.

@@ -17,32 +17,39 @@ import (
 )
 
 type deliveryRow struct {
-	ID             ids.ID     `db:"id"`
-	SubscriptionID ids.ID     `db:"subscription_id"`
-	EventID        ids.ID     `db:"event_id"`
-	Sequence       uint64     `db:"sequence"`
-	Revision       uint64     `db:"revision"`
-	State          string     `db:"state"`
-	LeaseEpoch     uint64     `db:"lease_epoch"`
-	Attempts       int        `db:"attempts"`
-	AttemptBudget  int        `db:"attempt_budget"`
-	CreatedAt      time.Time  `db:"created_at"`
-	AvailableAt    time.Time  `db:"available_at"`
-	LeaseUntil     *time.Time `db:"lease_until"`
-	AcknowledgedAt *time.Time `db:"acknowledged_at"`
-	SessionID      *ids.ID    `db:"session_id"`
-	LeaseDigest    []byte     `db:"lease_digest"`
+	ID             ids.ID    `db:"id"`
+	SubscriptionID ids.ID    `db:"subscription_id"`
+	EventID        ids.ID    `db:"event_id"`
+	Sequence       uint64    `db:"sequence"`
+	Revision       uint64    `db:"revision"`
+	State          string    `db:"state"`
+	LeaseEpoch     uint64    `db:"lease_epoch"`
+	Attempts       int       `db:"attempts"`
+	AttemptBudget  int       `db:"attempt_budget"`
+	CreatedAt      time.Time `db:"created_at"`
+	AvailableAt    time.Time `db:"available_at"`
+	LeaseUntil     time.Time `db:"lease_until"`     // while LEASED
+	AcknowledgedAt time.Time `db:"acknowledged_at"` // when ACKED
+	SessionID      ids.ID    `db:"session_id"`      // while LEASED
+	LeaseDigest    []byte    `db:"lease_digest"`
 }
 
 const deliveryColumns = `id, subscription_id, event_id, sequence, revision, state, lease_epoch, attempts, attempt_budget,
 created_at, available_at, lease_until, acknowledged_at, session_id, lease_digest`
 
 func (r *deliveryRow) delivery() *delivery.Delivery {
-	return &delivery.Delivery{
+	d := &delivery.Delivery{
 		ID: r.ID, SubscriptionID: r.SubscriptionID, EventID: r.EventID, Sequence: ids.Counter(r.Sequence), Revision: ids.Counter(r.Revision),
 		State: delivery.State(r.State), CreatedAt: r.CreatedAt, AvailableAt: r.AvailableAt, LeaseEpoch: ids.Counter(r.LeaseEpoch),
-		LeaseUntil: r.LeaseUntil, Attempts: r.Attempts, AttemptBudget: r.AttemptBudget, AcknowledgedAt: r.AcknowledgedAt,
+		Attempts: r.Attempts, AttemptBudget: r.AttemptBudget,
 	}
+	switch d.State {
+	case delivery.Leased:
+		d.LeaseUntil = &r.LeaseUntil
+	case delivery.Acked:
+		d.AcknowledgedAt = &r.AcknowledgedAt
+	}
+	return d
 }
 
 type eventRow struct {

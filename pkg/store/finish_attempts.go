@@ -58,7 +58,7 @@ type finisher struct {
 	ended            map[ids.ID]*attemptRow
 	tasks            map[ids.ID]*taskRow
 
-	succeeded []finishedTask
+	succeeded []any // ids
 	others    []finishedTask
 	requeued  []*taskRow
 	unqueue   []taskRow // as they were
@@ -69,9 +69,8 @@ type finisher struct {
 }
 
 type finishedTask struct {
-	row    *taskRow
-	from   taskRow
-	result []byte
+	row  *taskRow
+	from taskRow
 }
 
 // load finds the tasks of the outcomes, locks them in key order, and reads what else decides.
@@ -148,7 +147,7 @@ func (f *finisher) readEnded(ctx context.Context, tx *sqlx.Tx, attempts []ids.ID
 // live reports that the permit's attempt is the one its locked task is running.
 func (f *finisher) live(p *attemptRow) bool {
 	t := f.tasks[p.TaskID]
-	return t != nil && t.State == string(task.Running) && t.CurrentAttemptID != nil && *t.CurrentAttemptID == p.ID && t.LeaseEpoch == p.Epoch
+	return t != nil && t.State == string(task.Running) && t.CurrentAttemptID == p.ID && t.LeaseEpoch == p.Epoch
 }
 
 // decide applies one outcome to the rows in memory.
@@ -183,7 +182,7 @@ func (f *finisher) apply(o *task.Outcome, a *attemptRow, late bool) OutcomeResul
 	}
 	from := *t
 	t.State, t.Revision, t.UpdatedAt = string(move.To), t.Revision+1, f.now
-	f.set(t, o, cmd, move)
+	f.set(t, o, cmd)
 	if late {
 		f.unqueue = append(f.unqueue, from)
 		f.late = append(f.late, a)
@@ -191,10 +190,10 @@ func (f *finisher) apply(o *task.Outcome, a *attemptRow, late bool) OutcomeResul
 		delete(f.permits, a.ID)
 		f.freed = append(f.freed, a.ID)
 	}
-	if done := (finishedTask{row: t, from: from, result: o.Result}); move.To == task.Succeeded {
-		f.succeeded = append(f.succeeded, done)
+	if move.To == task.Succeeded {
+		f.succeeded = append(f.succeeded, t.ID)
 	} else {
-		f.others = append(f.others, done)
+		f.others = append(f.others, finishedTask{row: t, from: from})
 	}
 	if move.To == task.Queued {
 		f.requeued = append(f.requeued, t)
@@ -205,7 +204,7 @@ func (f *finisher) apply(o *task.Outcome, a *attemptRow, late bool) OutcomeResul
 		f.events = append(f.events, newEvent{Type: move.Event, Snapshot: snapshot, Details: task.Details{State: move.To, Reason: reasonOf[o.Kind], Error: o.Failure}})
 	}
 	if o.Kind != task.OutcomeRelease { // what never started leaves no attempt
-		a.Outcome, a.TaskState, a.TaskRevision, a.EndedAt, a.Failure = outcomeName[o.Kind], t.State, t.Revision, f.now, o.Failure
+		a.Outcome, a.TaskState, a.TaskRevision, a.EndedAt, a.Failure, a.Result = outcomeName[o.Kind], t.State, t.Revision, f.now, o.Failure, o.Result
 		f.ended[a.ID] = a
 		if !late {
 			f.closed = append(f.closed, a)
@@ -215,13 +214,10 @@ func (f *finisher) apply(o *task.Outcome, a *attemptRow, late bool) OutcomeResul
 }
 
 // set changes what the command changes besides state and revision.
-func (f *finisher) set(t *taskRow, o *task.Outcome, cmd task.Command, move task.Move) {
+func (f *finisher) set(t *taskRow, o *task.Outcome, cmd task.Command) {
 	t.ErrorCode, t.ErrorMessage = nil, nil
 	if o.Failure != nil {
 		t.ErrorCode, t.ErrorMessage = &o.Failure.Code, &o.Failure.Message
-	}
-	if move.To.Final() {
-		t.FinishedAt = &f.now
 	}
 	switch cmd {
 	case task.FailRetryable:

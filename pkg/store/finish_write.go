@@ -48,40 +48,26 @@ func (f *finisher) write(ctx context.Context, tx *sqlx.Tx) (head uint64, err err
 	return appendEvents(ctx, tx, f.namespace, f.events)
 }
 
-// writeSucceeded is the common case in one statement: only the results differ.
+// writeSucceeded is the common case in one statement: nothing in it differs from task to task.
 func (f *finisher) writeSucceeded(ctx context.Context, tx *sqlx.Tx) error {
 	n := len(f.succeeded)
 	if n == 0 {
 		return nil
 	}
-	tasks, results, anyResult := make([]any, n), make([]any, n), false
-	for i, done := range f.succeeded {
-		tasks[i] = done.row.ID
-		if done.result != nil {
-			results[i], anyResult = done.result, true
-		}
-	}
-	args := []any{f.now, f.now}
-	set := ""
-	if anyResult {
-		set = ", result = ELT(FIELD(id, " + marks(n) + "), " + marks(n) + ")"
-		args = append(append(args, tasks...), results...)
-	}
-	args = append(append(args, f.namespace), tasks...)
 	res, err := tx.ExecContext(ctx, `
-UPDATE tasks SET state = 'SUCCEEDED', revision = revision + 1, error_code = NULL, error_message = NULL, finished_at = ?, updated_at = ?`+set+`
-WHERE namespace_id = ? AND id IN (`+marks(n)+`) AND state IN ('RUNNING', 'QUEUED')`, args...)
+UPDATE tasks SET state = 'SUCCEEDED', revision = revision + 1, error_code = NULL, error_message = NULL, updated_at = ?
+WHERE namespace_id = ? AND id IN (`+marks(n)+`) AND state IN ('RUNNING', 'QUEUED')`, append([]any{f.now, f.namespace}, f.succeeded...)...)
 	return changed(res, err, n, "finish tasks")
 }
 
 const finishOtherSQL = `
-UPDATE tasks SET state = ?, revision = ?, attempts = ?, effect_uncertain = ?, run_at = ?, error_code = ?, error_message = ?, finished_at = ?, updated_at = ?
+UPDATE tasks SET state = ?, revision = ?, attempts = ?, effect_uncertain = ?, run_at = ?, error_code = ?, error_message = ?, updated_at = ?
 WHERE namespace_id = ? AND id = ? AND state = ? AND revision = ?`
 
 func (f *finisher) writeOther(ctx context.Context, tx *sqlx.Tx, done finishedTask) error {
 	t := done.row
 	res, err := tx.ExecContext(ctx, finishOtherSQL, t.State, t.Revision, t.Attempts, t.EffectUncertain, t.RunAt, bytesOf(t.ErrorCode), bytesOf(t.ErrorMessage),
-		t.FinishedAt, t.UpdatedAt, f.namespace, t.ID, done.from.State, done.from.Revision)
+		t.UpdatedAt, f.namespace, t.ID, done.from.State, done.from.Revision)
 	return changed(res, err, 1, "finish task "+t.ID.String())
 }
 

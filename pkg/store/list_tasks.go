@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"git.yuntuo.hk/k2safe/orbit/pkg/access"
@@ -49,7 +48,7 @@ func listTasksQuery(namespace ids.ID, f TaskFilter, page Page) (string, []any) {
 	switch {
 	case f.LabelName != "":
 		id = "l.task_id" // both tables have a queue_id
-		columns = strings.Replace("t."+taskColumns, ", queue_id", ", t.queue_id", 1)
+		columns = prefixed("t", taskColumns)
 		query = "SELECT " + columns + ` FROM task_labels l STRAIGHT_JOIN tasks t ON t.namespace_id = l.namespace_id AND t.id = l.task_id
 WHERE l.namespace_id = ? AND l.queue_id = ? AND l.name = ? AND l.value = ?`
 		args = append(args, []byte(f.LabelName), []byte(f.LabelValue))

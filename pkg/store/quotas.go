@@ -54,23 +54,15 @@ SELECT COUNT(*) FROM (SELECT 1 FROM ready_tasks FORCE INDEX (ready_tasks_applica
 // runningQuotas is the room of each application of the namespace that has a running limit.
 type runningQuotas map[ids.ID]int
 
-// lockRunningQuotas locks the limits in force, if any, in key order.
+// lockRunningQuotas locks the limits in force in key order; claims of unlimited namespaces share nothing.
 func lockRunningQuotas(ctx context.Context, tx *sqlx.Tx, namespace ids.ID) (runningQuotas, error) {
 	var limits []struct {
 		ApplicationID ids.ID `db:"application_id"`
 		Limit         int    `db:"running_limit"`
 	}
-	for _, lock := range []string{"", forUpdate} { // without limits, nothing is locked
-		err := tx.SelectContext(ctx, &limits, "SELECT application_id, running_limit FROM application_quotas WHERE namespace_id = ? AND running_limit > 0 ORDER BY application_id"+lock, namespace)
-		if err != nil {
-			return nil, fmt.Errorf("read quotas: %w", err)
-		}
-		if len(limits) == 0 {
-			return nil, nil
-		}
-		if lock == "" {
-			limits = nil
-		}
+	err := tx.SelectContext(ctx, &limits, "SELECT application_id, running_limit FROM application_quotas WHERE namespace_id = ? AND running_limit > 0 ORDER BY application_id FOR UPDATE", namespace)
+	if err != nil {
+		return nil, fmt.Errorf("read quotas: %w", err)
 	}
 	room := make(runningQuotas, len(limits))
 	for _, l := range limits {
@@ -96,7 +88,7 @@ func (q runningQuotas) full() []any {
 }
 
 // admit keeps, in order, the rows that their application has room for.
-func (q runningQuotas) admit(rows []readyRow) []readyRow {
+func (q runningQuotas) admit(rows []claimableRow) []claimableRow {
 	if len(q) == 0 {
 		return rows
 	}

@@ -89,34 +89,13 @@ ORDER BY due_at, task_id LIMIT ? FOR UPDATE SKIP LOCKED`, namespace, queue, maxP
 	return nil
 }
 
-// lockReady locks up to n claimable rows in order, without those of applications that have no room.
-// Rows that another claim holds are passed over; that saves waiting and nothing depends on it.
-func lockReady(ctx context.Context, tx *sqlx.Tx, namespace, queue ids.ID, n int, full []any) ([]readyRow, error) {
-	query, args := `
-SELECT ready_rank, due_at, task_id, application_id, priority FROM ready_tasks FORCE INDEX (PRIMARY)
-WHERE namespace_id = ? AND queue_id = ? AND lane = 0`, []any{namespace, queue}
-	if len(full) > 0 {
-		query += " AND application_id NOT IN (" + marks(len(full)) + ")"
-		args = append(args, full...)
-	}
-	var rows []readyRow
-	err := tx.SelectContext(ctx, &rows, query+" ORDER BY ready_rank, due_at, task_id LIMIT ? FOR UPDATE SKIP LOCKED", append(args, n)...)
-	if err != nil {
-		return nil, fmt.Errorf("read ready tasks: %w", err)
-	}
-	return rows, nil
-}
-
 func deleteReadyRows(ctx context.Context, tx *sqlx.Tx, namespace, queue ids.ID, lane int, rows []readyRow) error {
-	args := []any{namespace, queue, lane}
-	keys := ""
-	for i, r := range rows {
-		if i > 0 {
-			keys += " OR "
-		}
-		keys += "(ready_rank = ? AND due_at = ? AND task_id = ?)"
+	args := make([]any, 0, 3+3*len(rows))
+	args = append(args, namespace, queue, lane)
+	for _, r := range rows {
 		args = append(args, r.Rank, r.DueAt, r.TaskID)
 	}
-	res, err := tx.ExecContext(ctx, "DELETE FROM ready_tasks WHERE namespace_id = ? AND queue_id = ? AND lane = ? AND ("+keys+")", args...)
+	res, err := tx.ExecContext(ctx, "DELETE FROM ready_tasks WHERE namespace_id = ? AND queue_id = ? AND lane = ? AND (ready_rank, due_at, task_id) IN ("+
+		tuples("(?, ?, ?)", len(rows))+")", args...)
 	return changed(res, err, len(rows), "take ready tasks")
 }

@@ -12,7 +12,7 @@ import (
 )
 
 const resolveTaskSQL = `
-UPDATE tasks SET state = ?, revision = revision + 1, effect_uncertain = 0, result = ?, run_at = ?, max_attempts = ?, cancel_requested_at = ?, finished_at = ?, updated_at = ?
+UPDATE tasks SET state = ?, revision = revision + 1, effect_uncertain = 0, result = ?, run_at = ?, max_attempts = ?, cancel_requested_at = ?, updated_at = ?
 WHERE namespace_id = ? AND id = ? AND state = 'NEEDS_REVIEW' AND revision = ?`
 
 // ResolveTask decides a NEEDS_REVIEW task (R8.3): it ends, with its event, or goes back to its queue
@@ -57,9 +57,7 @@ func resolve(ctx context.Context, tx *sqlx.Tx, namespace ids.ID, row *taskRow, c
 	}
 	from := row.Revision
 	row.State, row.Revision, row.EffectUncertain, row.UpdatedAt = string(move.To), from+1, false, now
-	if move.To.Final() {
-		row.FinishedAt = &now
-	} else {
+	if !move.To.Final() {
 		row.RunAt, row.CancelRequestedAt = now, nil            // whoever asked for the cancel was overruled
 		row.MaxAttempts = max(row.MaxAttempts, row.Attempts+1) // the person's word is worth one more try
 	}
@@ -67,7 +65,7 @@ func resolve(ctx context.Context, tx *sqlx.Tx, namespace ids.ID, row *taskRow, c
 	if cmd.Result != nil {
 		result = cmd.Result
 	}
-	res, err := tx.ExecContext(ctx, resolveTaskSQL, row.State, result, row.RunAt, row.MaxAttempts, row.CancelRequestedAt, row.FinishedAt, now, namespace, row.ID, from)
+	res, err := tx.ExecContext(ctx, resolveTaskSQL, row.State, result, row.RunAt, row.MaxAttempts, row.CancelRequestedAt, now, namespace, row.ID, from)
 	if err := changed(res, err, 1, "resolve task "+row.ID.String()); err != nil {
 		return err
 	}

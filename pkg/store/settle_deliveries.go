@@ -62,10 +62,6 @@ func (t *settlement) run(ctx context.Context, tx *sqlx.Tx, commands []delivery.C
 	if err := t.load(ctx, tx, commands); err != nil {
 		return nil, err
 	}
-	var err error
-	if t.now, err = dbNow(ctx, tx); err != nil {
-		return nil, err
-	}
 	out := make([]Settled, len(commands))
 	for i, c := range commands {
 		out[i] = t.judge(t.rows[c.Proof.DeliveryID], c)
@@ -78,16 +74,19 @@ func (t *settlement) load(ctx context.Context, tx *sqlx.Tx, commands []delivery.
 	for _, c := range commands {
 		args = append(args, c.Proof.DeliveryID)
 	}
-	var rows []*deliveryRow
+	var rows []*struct {
+		deliveryRow
+		Now time.Time `db:"now"` // the database clock, under the subscription's lock
+	}
 	err := tx.SelectContext(ctx, &rows, `
-SELECT id, event_id, sequence, state, lease_epoch, attempts, attempt_budget, acknowledged_at, lease_digest FROM deliveries
+SELECT id, event_id, sequence, state, lease_epoch, attempts, attempt_budget, acknowledged_at, lease_digest, UTC_TIMESTAMP(6) AS now FROM deliveries
 WHERE namespace_id = ? AND subscription_id = ? AND id IN (`+marks(len(commands))+")", args...)
 	if err != nil {
 		return fmt.Errorf("read %d deliveries to settle: %w", len(commands), err)
 	}
 	t.rows = make(map[ids.ID]*deliveryRow, len(rows))
 	for _, r := range rows {
-		t.rows[r.ID] = r
+		t.rows[r.ID], t.now = &r.deliveryRow, r.Now
 	}
 	return nil
 }
@@ -101,9 +100,9 @@ func (t *settlement) judge(row *deliveryRow, c delivery.Command) Settled {
 	case row.LeaseEpoch != uint64(c.Proof.Epoch) || !bytes.Equal(row.LeaseDigest, c.Proof.Digest[:]):
 		return Settled{Err: errs.New(errs.DeliveryLeaseLost, "delivery %s: the proof is not that of its newest lease", id)}
 	case c.Kind == delivery.Ack && row.State == string(delivery.Acked):
-		return Settled{EventID: row.EventID, At: *row.AcknowledgedAt, Deduplicated: true}
+		return Settled{EventID: row.EventID, At: row.AcknowledgedAt, Deduplicated: true}
 	case c.Kind == delivery.Ack:
-		row.State, row.AcknowledgedAt = string(delivery.Acked), &t.now
+		row.State, row.AcknowledgedAt = string(delivery.Acked), t.now
 		t.acked = append(t.acked, row)
 		return Settled{EventID: row.EventID, At: t.now}
 	case row.State != string(delivery.Leased):
@@ -146,7 +145,7 @@ func (t *settlement) release(ctx context.Context, tx *sqlx.Tx, row *deliveryRow)
 		return nil
 	}
 	res, err := tx.ExecContext(ctx, `
-UPDATE deliveries SET state = ?, revision = revision + 1, attempts = ?, available_at = ?, lease_until = NULL, session_id = NULL
+UPDATE deliveries SET state = ?, revision = revision + 1, attempts = ?, available_at = ?
 WHERE namespace_id = ? AND subscription_id = ? AND sequence = ? AND state = 'LEASED'`,
 		row.State, row.Attempts, row.AvailableAt, t.namespace, t.subscription, row.Sequence)
 	return changed(res, err, 1, "release delivery "+row.ID.String())
@@ -167,7 +166,7 @@ func (t *settlement) ack(ctx context.Context, tx *sqlx.Tx) error {
 		acked[i] = row.ID
 	}
 	res, err = tx.ExecContext(ctx, `
-UPDATE deliveries SET state = 'ACKED', revision = revision + 1, acknowledged_at = ?, lease_until = NULL, session_id = NULL
+UPDATE deliveries SET state = 'ACKED', revision = revision + 1, acknowledged_at = ?
 WHERE namespace_id = ? AND subscription_id = ? AND sequence IN (`+marks(n)+`) AND state <> 'ACKED'`, args...)
 	if err := changed(res, err, n, "acknowledge deliveries"); err != nil {
 		return err

@@ -30,24 +30,29 @@ type taskRow struct {
 	EffectUncertain   bool       `db:"effect_uncertain"`
 	RunAt             time.Time  `db:"run_at"`
 	CancelRequestedAt *time.Time `db:"cancel_requested_at"`
-	CurrentAttemptID  *ids.ID    `db:"current_attempt_id"`
+	CurrentAttemptID  ids.ID     `db:"current_attempt_id"` // zero before the first
 	ErrorCode         *string    `db:"error_code"`
 	ErrorMessage      *string    `db:"error_message"`
 	CreatedAt         time.Time  `db:"created_at"`
 	UpdatedAt         time.Time  `db:"updated_at"`
-	FinishedAt        *time.Time `db:"finished_at"`
 	Labels            []byte     `db:"labels"`
 }
 
 const taskColumns = `id, queue_id, application_id, state, revision, priority, retry_safety, attempts, max_attempts, lease_epoch, effect_uncertain,
-run_at, cancel_requested_at, current_attempt_id, error_code, error_message, created_at, updated_at, finished_at, labels`
+run_at, cancel_requested_at, current_attempt_id, error_code, error_message, created_at, updated_at, labels`
 
 func (r *taskRow) task() *task.Task {
 	t := &task.Task{
 		ID: r.ID, QueueID: r.QueueID, State: task.State(r.State), Revision: ids.Counter(r.Revision),
 		RetrySafety: task.RetrySafety(r.RetrySafety), Priority: r.Priority, Attempts: r.Attempts, MaxAttempts: r.MaxAttempts,
 		RunAt: r.RunAt, EffectUncertain: r.EffectUncertain, CancelRequested: r.CancelRequestedAt != nil,
-		CurrentAttemptID: r.CurrentAttemptID, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, FinishedAt: r.FinishedAt, Labels: r.Labels,
+		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Labels: r.Labels,
+	}
+	if !r.CurrentAttemptID.IsZero() {
+		t.CurrentAttemptID = &r.CurrentAttemptID
+	}
+	if t.State.Final() { // nothing changes it any more
+		t.FinishedAt = &r.UpdatedAt
 	}
 	if r.ErrorCode != nil {
 		t.Error = &task.Failure{Code: *r.ErrorCode}
@@ -60,11 +65,10 @@ func (r *taskRow) task() *task.Task {
 
 // snapshot is the event's view of the row after a move.
 func (r *taskRow) snapshot() task.Snapshot {
-	s := task.Snapshot{TaskID: r.ID, QueueID: r.QueueID, State: task.State(r.State), Revision: ids.Counter(r.Revision), EffectUncertain: r.EffectUncertain}
-	if r.CurrentAttemptID != nil {
-		s.CurrentAttemptID = *r.CurrentAttemptID
+	return task.Snapshot{
+		TaskID: r.ID, QueueID: r.QueueID, State: task.State(r.State), Revision: ids.Counter(r.Revision), EffectUncertain: r.EffectUncertain,
+		CurrentAttemptID: r.CurrentAttemptID,
 	}
-	return s
 }
 
 // GetTask returns one task with its input and result, NOT_FOUND outside the caller's scope.
@@ -74,7 +78,8 @@ func (s *Store) GetTask(ctx context.Context, c *access.Caller, id ids.ID) (*task
 		Input  []byte `db:"input"`
 		Result []byte `db:"result"`
 	}
-	err := s.db.GetContext(ctx, &row, "SELECT "+taskColumns+", input, result FROM tasks WHERE namespace_id = ? AND id = ?", c.NamespaceID, id)
+	err := s.db.GetContext(ctx, &row, "SELECT "+prefixed("t", taskColumns)+`, t.input, COALESCE(t.result, a.result) AS result
+FROM tasks t LEFT JOIN attempts a ON a.namespace_id = t.namespace_id AND a.id = t.current_attempt_id WHERE t.namespace_id = ? AND t.id = ?`, c.NamespaceID, id)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && !c.MayUse(row.QueueID) {
 		return nil, errTaskNotFound(id)
 	}
@@ -105,7 +110,7 @@ func lockTask(ctx context.Context, tx *sqlx.Tx, c *access.Caller, id ids.ID, loc
 
 const (
 	cancelQueuedSQL = `
-UPDATE tasks SET state = 'CANCELLED', revision = revision + 1, cancel_requested_at = ?, finished_at = ?, updated_at = ?
+UPDATE tasks SET state = 'CANCELLED', revision = revision + 1, cancel_requested_at = ?, updated_at = ?
 WHERE namespace_id = ? AND id = ? AND state = 'QUEUED' AND revision = ?`
 	requestCancelSQL = `
 UPDATE tasks SET revision = revision + 1, cancel_requested_at = ?, updated_at = ?
@@ -148,8 +153,8 @@ func (s *Store) cancel(ctx context.Context, tx *sqlx.Tx, namespace ids.ID, row *
 		if err := deleteReady(ctx, tx, namespace, row); err != nil {
 			return err
 		}
-		row.State, row.Revision, row.CancelRequestedAt, row.FinishedAt, row.UpdatedAt = string(move.To), revision+1, &now, &now, now
-		res, err := tx.ExecContext(ctx, cancelQueuedSQL, now, now, now, namespace, row.ID, revision)
+		row.State, row.Revision, row.CancelRequestedAt, row.UpdatedAt = string(move.To), revision+1, &now, now
+		res, err := tx.ExecContext(ctx, cancelQueuedSQL, now, now, namespace, row.ID, revision)
 		if err := changed(res, err, 1, "cancel task "+row.ID.String()); err != nil {
 			return err
 		}

@@ -80,3 +80,8 @@ func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?,", n), ",
 
 // tuples returns "(row),(row),(row)" for a multi-row INSERT.
 func tuples(row string, n int) string { return strings.TrimSuffix(strings.Repeat(row+",", n), ",") }
+
+// prefixed names the columns of a list by their table's alias.
+func prefixed(alias, columns string) string {
+	return alias + "." + strings.ReplaceAll(strings.Join(strings.Fields(columns), " "), ", ", ", "+alias+".")
+}

@@ -85,13 +85,13 @@ func (db *DB) GrowTasks(t testing.TB, tenant Tenant, n int) {
 	t.Helper()
 	first := ids.New()
 	db.bulk(t, `INSERT INTO tasks (namespace_id, id, queue_id, application_id, credential_id, state, revision, priority, retry_safety, attempts, max_attempts,
-  lease_epoch, effect_uncertain, run_at, created_at, updated_at, finished_at, input) VALUES `,
-		`(?, ?, ?, ?, ?, 'SUCCEEDED', 3, 0, 'unsafe', 1, 3, 1, 0, '2026-01-01', '2026-01-01', '2026-01-01', '2026-01-01', 'null')`, 1,
+  lease_epoch, effect_uncertain, run_at, created_at, updated_at, input) VALUES `,
+		`(?, ?, ?, ?, ?, 'SUCCEEDED', 3, 0, 'unsafe', 1, 3, 1, 0, '2026-01-01', '2026-01-01', '2026-01-01', 'null')`, 1,
 		[]any{tenant.NamespaceID[:], first, tenant.QueueID[:], tenant.ApplicationID[:], tenant.CredentialID[:]})
 	db.grow(t, n, `INSERT INTO tasks (namespace_id, id, queue_id, application_id, credential_id, state, revision, priority, retry_safety, attempts, max_attempts,
-  lease_epoch, effect_uncertain, run_at, created_at, updated_at, finished_at, input)
+  lease_epoch, effect_uncertain, run_at, created_at, updated_at, input)
 SELECT namespace_id, UNHEX(REPLACE(UUID(), '-', '')), queue_id, application_id, credential_id, state, revision, priority, retry_safety, attempts, max_attempts,
-  lease_epoch, effect_uncertain, run_at, created_at, updated_at, finished_at, input FROM tasks WHERE namespace_id = ? AND queue_id = ? LIMIT ?`, func(_, add int) []any {
+  lease_epoch, effect_uncertain, run_at, created_at, updated_at, input FROM tasks WHERE namespace_id = ? AND queue_id = ? LIMIT ?`, func(_, add int) []any {
 		return []any{tenant.NamespaceID[:], tenant.QueueID[:], add}
 	})
 	for _, copy := range []string{

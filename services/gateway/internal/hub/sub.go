@@ -26,6 +26,7 @@ type Sub struct {
 	next    *time.Time // a lease ends or a delayed delivery becomes available
 	pause   time.Duration
 	rest    time.Time // no turn before this: the last one failed or could serve nobody
+	gather  time.Time // until then, a turn is worthwhile only for half of the capacity
 }
 
 type hold struct {
@@ -40,7 +41,7 @@ const (
 )
 
 func (s *Sub) due(now time.Time) bool {
-	if s.busy || !s.enabled || now.Before(s.rest) || !s.hungry(now) {
+	if s.busy || !s.enabled || now.Before(s.rest) || !s.hungry(now) || now.Before(s.gather) && !s.halfFree(now) {
 		return false
 	}
 	return s.dirty || s.hub.streams[s.Key.Namespace].Head > s.seen || s.next != nil && !now.Before(*s.next)
@@ -58,6 +59,18 @@ func (s *Sub) hungry(now time.Time) bool {
 		}
 	}
 	return false
+}
+
+// halfFree reports that the connections could take at least half of what they may hold.
+func (s *Sub) halfFree(now time.Time) bool {
+	capacity, held := 0, 0
+	for _, m := range s.rotation {
+		capacity += m.Capacity
+	}
+	for _, n := range s.counts(now) {
+		held += n
+	}
+	return 2*held <= capacity
 }
 
 func (s *Sub) counts(now time.Time) map[ids.ID]int {
@@ -109,12 +122,24 @@ func (s *Sub) wait() time.Time {
 	return at
 }
 
-// EndTurn takes a committed turn: hands out the deliveries and decides when to look again.
-func (s *Sub) EndTurn(turn store.Turn) {
+// EndTurn takes a committed turn: hands out the deliveries and decides when to look again. Where more
+// is waiting than was taken, freed places gather for as long as the turn took, so that a loaded
+// database gets fewer and larger turns; it returns how long that is.
+func (s *Sub) EndTurn(turn store.Turn, took time.Duration) (gather time.Duration) {
 	byMember := s.settle(turn)
 	for m, claimed := range byMember {
 		m.Deliver(claimed)
 	}
+	if len(turn.Claimed) == 0 {
+		return 0
+	}
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	if !s.more {
+		return 0
+	}
+	s.gather = s.hub.now().Add(took)
+	return took
 }
 
 func (s *Sub) settle(turn store.Turn) map[*Member][]store.Claimed {

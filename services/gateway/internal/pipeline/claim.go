@@ -107,7 +107,7 @@ func (c *Claims) dispatch() {
 
 func (c *Claims) run(sub *hub.Sub) {
 	defer c.turns.Done()
-	c.turn(sub)
+	gather := c.turn(sub)
 	c.mu.Lock()
 	c.inFlight--
 	if c.running[sub.Application]--; c.running[sub.Application] == 0 {
@@ -116,26 +116,30 @@ func (c *Claims) run(sub *hub.Sub) {
 	c.dispatch()
 	c.mu.Unlock()
 	c.Offer(sub)
+	if gather > 0 {
+		time.AfterFunc(gather, func() { c.Offer(sub) })
+	}
 }
 
-func (c *Claims) turn(sub *hub.Sub) {
+func (c *Claims) turn(sub *hub.Sub) (gather time.Duration) {
 	wants := sub.BeginTurn()
 	if len(wants) == 0 {
 		sub.SkipTurn()
-		return
+		return 0
 	}
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), c.limits.TurnTimeout)
 	defer cancel()
 	turn, err := c.store.ClaimDeliveries(ctx, sub.Key.Namespace, sub.Key.Subscription, wants)
 	if err == nil {
-		sub.EndTurn(turn)
-		return
+		return sub.EndTurn(turn, time.Since(began))
 	}
 	if errs.Is(err, errs.Internal) {
 		c.log.Error("claim turn failed; its connections are closed and may come back",
 			zap.Stringer("namespace_id", sub.Key.Namespace), zap.Stringer("subscription_id", sub.Key.Subscription), zap.Error(err))
 	}
 	sub.AbortTurn(err)
+	return 0
 }
 
 // Wait returns when no turn is in flight; after hub.Drain none begins.

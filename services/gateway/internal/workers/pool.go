@@ -46,6 +46,7 @@ type line struct {
 	busy   bool
 	rest   time.Time
 	pause  time.Duration
+	gather time.Time // until then, a turn is worthwhile only for half of the capacity
 }
 
 // place is one worker connection: what it runs, by attempt, until when.
@@ -160,7 +161,7 @@ func (p *Pool) scan(ctx context.Context) {
 	var hungry []store.ReadyQueue
 	p.mu.Lock()
 	for key, l := range p.queues {
-		if !p.draining && !l.busy && now.After(l.rest) && l.hungry(now) {
+		if !p.draining && !l.busy && now.After(l.rest) && l.worthwhile(now) {
 			hungry = append(hungry, key)
 		}
 	}
@@ -182,13 +183,15 @@ func (p *Pool) scan(ctx context.Context) {
 	}
 }
 
-func (l *line) hungry(now time.Time) bool {
+// worthwhile reports that the workers could take a task; right after a turn that left some waiting,
+// that they could take half of what they may run.
+func (l *line) worthwhile(now time.Time) bool {
+	capacity, free := 0, 0
 	for _, pl := range l.places {
-		if pl.free(now) > 0 {
-			return true
-		}
+		capacity += pl.session.capacity
+		free += pl.free(now)
 	}
-	return false
+	return free > 0 && (2*free >= capacity || now.After(l.gather))
 }
 
 // start begins a turn unless the queue has one.
@@ -211,23 +214,31 @@ func (p *Pool) start(key store.ReadyQueue) {
 
 // turn claims until the queue has no more or its workers no room.
 func (p *Pool) turn(l *line) {
+	var took time.Duration
+	wanted := false
 	for {
 		wants, places := p.begin(l)
 		if len(wants) == 0 {
 			break
 		}
+		began := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), turnTimeout)
 		out, err := p.store.ClaimTasks(ctx, l.key.NamespaceID, l.key.QueueID, wants)
 		cancel()
 		if err != nil && !errs.Is(err, errs.Unavailable) {
 			p.log.Error("task claim failed", zap.Stringer("queue_id", l.key.QueueID), zap.Error(err))
 		}
+		took = time.Since(began)
+		wanted = len(out) == store.TotalFree(wants)
 		if full := p.hand(l, places, out, err); !full {
 			break
 		}
 	}
 	p.mu.Lock()
 	l.busy = false
+	if wanted { // more is probably waiting: let freed places gather, so that a loaded database gets fewer and larger turns
+		l.gather = time.Now().Add(took)
+	}
 	p.mu.Unlock()
 	p.Look()
 }
