@@ -111,6 +111,9 @@ func (s *Server) open(ctx context.Context, conn *upgrade.Conn, peer upgrade.Peer
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	sub, err := s.Store.GetSubscription(ctx, peer.Caller, *h.SubscriptionID)
+	if err == nil {
+		err = sub.Refuse()
+	}
 	if err != nil {
 		return nil, nil, err
 	}
