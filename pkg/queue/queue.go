@@ -26,6 +26,7 @@ type Queue struct {
 	LeaseDurationMS int         `json:"lease_duration_ms"`
 	CreatedAt       time.Time   `json:"created_at"`
 	UpdatedAt       time.Time   `json:"updated_at"`
+	RetiredAt       *time.Time  `json:"retired_at,omitzero"` // only when retired (R7.2)
 }
 
 // Create is the body of POST /v1/queues.

@@ -15,7 +15,7 @@ UPDATE queues SET paused = ?, max_running = ?, lease_duration_ms = ?, revision =
 WHERE namespace_id = ? AND id = ? AND revision = ?`
 
 // ConfigureQueue changes a queue in the caller's scope (R8.1). Another revision than the expected
-// one is STATE_CONFLICT. A pause stops new attempts at once, since claims hold the queue's row.
+// one is STATE_CONFLICT, a retired queue RESOURCE_RETIRED. A pause stops new attempts at once, since claims hold the queue's row.
 func (s *Store) ConfigureQueue(ctx context.Context, w Write, id ids.ID, cmd queue.Configure) (Receipt, error) {
 	fingerprint, err := Fingerprint("queue.configure", id, cmd)
 	if err != nil {
@@ -27,7 +27,7 @@ func (s *Store) ConfigureQueue(ctx context.Context, w Write, id ids.ID, cmd queu
 	}
 	return s.idempotent(ctx, w, fingerprint, check, func(tx *sqlx.Tx) ([]byte, auditRow, error) {
 		namespace := w.Caller.NamespaceID
-		row, err := readQueue(ctx, tx, namespace, id, forUpdate)
+		row, err := liveQueue(ctx, tx, namespace, id, forUpdate)
 		if err != nil {
 			return nil, auditRow{}, err
 		}

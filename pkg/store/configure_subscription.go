@@ -16,7 +16,7 @@ UPDATE subscriptions SET enabled = ?, revision = revision + 1, updated_at = UTC_
 WHERE namespace_id = ? AND id = ? AND revision = ?`
 
 // ConfigureSubscription pauses or resumes a subscription of the caller and wakes every gateway
-// (R5.5). Another revision than the expected one is STATE_CONFLICT; the same boolean again is a
+// (R5.5). Another revision than the expected one is STATE_CONFLICT, a retired one RESOURCE_RETIRED; the same boolean again is a
 // command like any other.
 func (s *Store) ConfigureSubscription(ctx context.Context, w Write, id ids.ID, cmd subscription.Configure) (Receipt, error) {
 	fingerprint, err := Fingerprint("subscription.configure", id, cmd)
@@ -34,6 +34,9 @@ func (s *Store) ConfigureSubscription(ctx context.Context, w Write, id ids.ID, c
 		}
 		row, err := ownSubscription(ctx, tx, w.Caller, id, forUpdate)
 		if err != nil {
+			return nil, auditRow{}, err
+		}
+		if err := row.subscription().Refuse(); err != nil {
 			return nil, auditRow{}, err
 		}
 		if row.Revision != uint64(*cmd.ExpectedRevision) {

@@ -11,8 +11,7 @@ import (
 	"git.yuntuo.hk/k2safe/orbit/pkg/queue"
 )
 
-const listQueuesSQL = `
-SELECT id, name, revision, paused, max_running, lease_duration_ms, created_at, updated_at
+const listQueuesSQL = `SELECT ` + queueColumns + `
 FROM queues WHERE namespace_id = ?`
 
 // ListQueues returns the queues in the caller's scope, newest id first (ids are time-ordered), and

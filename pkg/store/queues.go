@@ -17,25 +17,27 @@ import (
 )
 
 type queueRow struct {
-	ID              ids.ID    `db:"id"`
-	Name            string    `db:"name"`
-	Revision        uint64    `db:"revision"`
-	Paused          bool      `db:"paused"`
-	MaxRunning      int       `db:"max_running"`
-	LeaseDurationMS int       `db:"lease_duration_ms"`
-	CreatedAt       time.Time `db:"created_at"`
-	UpdatedAt       time.Time `db:"updated_at"`
+	ID              ids.ID     `db:"id"`
+	Name            string     `db:"name"`
+	Revision        uint64     `db:"revision"`
+	Paused          bool       `db:"paused"`
+	MaxRunning      int        `db:"max_running"`
+	LeaseDurationMS int        `db:"lease_duration_ms"`
+	CreatedAt       time.Time  `db:"created_at"`
+	UpdatedAt       time.Time  `db:"updated_at"`
+	RetiredAt       *time.Time `db:"retired_at"`
 }
 
 func (r *queueRow) queue() *queue.Queue {
 	return &queue.Queue{
 		ID: r.ID, Name: r.Name, Revision: ids.Counter(r.Revision), Paused: r.Paused, MaxRunning: r.MaxRunning,
-		LeaseDurationMS: r.LeaseDurationMS, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
+		LeaseDurationMS: r.LeaseDurationMS, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, RetiredAt: r.RetiredAt,
 	}
 }
 
-const readQueueSQL = `
-SELECT id, name, revision, paused, max_running, lease_duration_ms, created_at, updated_at
+const queueColumns = `id, name, revision, paused, max_running, lease_duration_ms, created_at, updated_at, retired_at`
+
+const readQueueSQL = `SELECT ` + queueColumns + `
 FROM queues WHERE namespace_id = ? AND id = ?`
 
 func readQueue(ctx context.Context, q sqlx.QueryerContext, namespace, id ids.ID, lock string) (*queueRow, error) {
@@ -48,6 +50,15 @@ func readQueue(ctx context.Context, q sqlx.QueryerContext, namespace, id ids.ID,
 		return nil, classify(fmt.Errorf("read queue %s: %w", id, err))
 	}
 	return &row, nil
+}
+
+// liveQueue is readQueue for what a retired queue refuses: RESOURCE_RETIRED.
+func liveQueue(ctx context.Context, q sqlx.QueryerContext, namespace, id ids.ID, lock string) (*queueRow, error) {
+	row, err := readQueue(ctx, q, namespace, id, lock)
+	if err != nil {
+		return nil, err
+	}
+	return row, row.queue().Refuse()
 }
 
 // Row locks, spelled so that MySQL and MariaDB both take them.

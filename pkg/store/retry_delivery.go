@@ -37,7 +37,11 @@ func (s *Store) RetryDelivery(ctx context.Context, w Write, subscription, id ids
 			return nil, auditRow{}, err
 		}
 		// Every change of a delivery happens under its subscription's lock.
-		if _, err := ownSubscription(ctx, tx, w.Caller, subscription, forUpdate); err != nil {
+		sub, err := ownSubscription(ctx, tx, w.Caller, subscription, forUpdate)
+		if err != nil {
+			return nil, auditRow{}, err
+		}
+		if err := sub.subscription().Refuse(); err != nil {
 			return nil, auditRow{}, err
 		}
 		row, err := readDelivery(ctx, tx, namespace, subscription, id)

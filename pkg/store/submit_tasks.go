@@ -14,7 +14,7 @@ import (
 	"git.yuntuo.hk/k2safe/orbit/pkg/task"
 )
 
-// SubmitTask queues one task. The snapshot is the task without its input.
+// SubmitTask queues one task; a retired queue is RESOURCE_RETIRED. The snapshot is the task without its input.
 func (s *Store) SubmitTask(ctx context.Context, w Write, sub task.Submit) (Receipt, error) {
 	receipt, err := s.submit(ctx, w, "task.submit", []task.Submit{sub})
 	if err != nil {
@@ -87,13 +87,13 @@ func (s *Store) submit(ctx context.Context, w Write, operation string, subs []ta
 		return err
 	}
 	return s.idempotent(ctx, w, fingerprint, check, func(tx *sqlx.Tx) ([]byte, auditRow, error) {
-		if err := checkQueued(ctx, tx, w.Caller, quota, len(subs)); err != nil {
-			return nil, auditRow{}, err
-		}
 		for _, id := range queues {
-			if _, err := readQueue(ctx, tx, w.Caller.NamespaceID, id, forShare); err != nil {
+			if _, err := liveQueue(ctx, tx, w.Caller.NamespaceID, id, forShare); err != nil {
 				return nil, auditRow{}, err
 			}
+		}
+		if err := checkQueued(ctx, tx, w.Caller, quota, len(subs)); err != nil {
+			return nil, auditRow{}, err
 		}
 		now, err := dbNow(ctx, tx)
 		if err != nil {

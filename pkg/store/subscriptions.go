@@ -18,28 +18,31 @@ import (
 )
 
 type subscriptionRow struct {
-	ID             ids.ID    `db:"id"`
-	QueueID        ids.ID    `db:"queue_id"`
-	CredentialID   ids.ID    `db:"credential_id"`
-	Name           string    `db:"name"`
-	Revision       uint64    `db:"revision"`
-	Enabled        bool      `db:"enabled"`
-	Types          uint8     `db:"types"`
-	CursorSequence uint64    `db:"cursor_sequence"`
-	PendingCount   int       `db:"pending_count"`
-	MaxPending     int       `db:"max_pending"`
-	MaxAttempts    int       `db:"max_attempts"`
-	CreatedAt      time.Time `db:"created_at"`
-	UpdatedAt      time.Time `db:"updated_at"`
+	ID              ids.ID     `db:"id"`
+	QueueID         ids.ID     `db:"queue_id"`
+	CredentialID    ids.ID     `db:"credential_id"`
+	Name            string     `db:"name"`
+	Revision        uint64     `db:"revision"`
+	Enabled         bool       `db:"enabled"`
+	Types           uint8      `db:"types"`
+	CursorSequence  uint64     `db:"cursor_sequence"`
+	PendingCount    int        `db:"pending_count"`
+	MaxPending      int        `db:"max_pending"`
+	MaxAttempts     int        `db:"max_attempts"`
+	CreatedAt       time.Time  `db:"created_at"`
+	UpdatedAt       time.Time  `db:"updated_at"`
+	RetiredAt       *time.Time `db:"retired_at"`
+	RetiredSequence *uint64    `db:"retired_sequence"`
 }
 
-const subscriptionColumns = `id, queue_id, credential_id, name, revision, enabled, types, cursor_sequence, pending_count, max_pending, max_attempts, created_at, updated_at`
+const subscriptionColumns = `id, queue_id, credential_id, name, revision, enabled, types, cursor_sequence, pending_count, max_pending, max_attempts, created_at, updated_at, retired_at, retired_sequence`
 
 func (r *subscriptionRow) subscription() *subscription.Subscription {
 	return &subscription.Subscription{
 		ID: r.ID, QueueID: r.QueueID, CredentialID: r.CredentialID, Name: r.Name, Revision: ids.Counter(r.Revision), Enabled: r.Enabled,
 		Types: result.Types(r.Types).List(), CursorSequence: ids.Counter(r.CursorSequence), PendingCount: r.PendingCount,
 		MaxPending: r.MaxPending, MaxAttempts: r.MaxAttempts, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
+		RetiredAt: r.RetiredAt, RetiredSequence: (*ids.Counter)(r.RetiredSequence),
 	}
 }
 
@@ -100,7 +103,7 @@ func (s *Store) CreateSubscription(ctx context.Context, w Write, n subscription.
 	}
 	return s.idempotent(ctx, w, fingerprint, check, func(tx *sqlx.Tx) ([]byte, auditRow, error) {
 		namespace := w.Caller.NamespaceID
-		if _, err := readQueue(ctx, tx, namespace, n.QueueID, forShare); err != nil {
+		if _, err := liveQueue(ctx, tx, namespace, n.QueueID, forShare); err != nil {
 			return nil, auditRow{}, err
 		}
 		cursor, err := startCursor(ctx, tx, namespace, n.FromSequence)
@@ -164,11 +167,11 @@ func startCursor(ctx context.Context, tx *sqlx.Tx, namespace ids.ID, from *ids.C
 
 func checkActive(ctx context.Context, tx *sqlx.Tx, namespace ids.ID) error {
 	var n int
-	if err := tx.GetContext(ctx, &n, "SELECT COUNT(*) FROM subscriptions WHERE namespace_id = ?", namespace); err != nil {
+	if err := tx.GetContext(ctx, &n, "SELECT COUNT(*) FROM subscriptions FORCE INDEX (subscriptions_active) WHERE namespace_id = ? AND retired_at IS NULL", namespace); err != nil {
 		return fmt.Errorf("count subscriptions: %w", err)
 	}
 	if n >= subscription.MaxActive {
-		return errs.New(errs.SubscriptionLimit, "the namespace has %d subscriptions, the limit is %d", n, subscription.MaxActive)
+		return errs.New(errs.SubscriptionLimit, "the namespace has %d subscriptions that are not retired, paused ones included; the limit is %d", n, subscription.MaxActive)
 	}
 	return nil
 }

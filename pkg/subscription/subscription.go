@@ -35,6 +35,10 @@ type Subscription struct {
 	MaxAttempts    int           `json:"max_attempts"`
 	CreatedAt      time.Time     `json:"created_at"`
 	UpdatedAt      time.Time     `json:"updated_at"`
+
+	// Both only when retired (R7.1): nothing above RetiredSequence belongs to it.
+	RetiredAt       *time.Time   `json:"retired_at,omitzero"`
+	RetiredSequence *ids.Counter `json:"retired_sequence,omitzero"`
 }
 
 // Create is the body of POST /v1/subscriptions.

@@ -99,6 +99,9 @@ func (s *Server) open(ctx context.Context, conn *upgrade.Conn, peer upgrade.Peer
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	q, err := s.Store.GetQueue(ctx, peer.Caller, *h.QueueID)
+	if err == nil {
+		err = q.Refuse()
+	}
 	if err != nil {
 		return nil, nil, err
 	}
