@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"git.yuntuo.hk/k2safe/orbit/pkg/access"
 	"git.yuntuo.hk/k2safe/orbit/pkg/ids"
-	"git.yuntuo.hk/k2safe/orbit/pkg/queue"
 	"git.yuntuo.hk/k2safe/orbit/pkg/storetest"
 	"git.yuntuo.hk/k2safe/orbit/pkg/task"
 )
@@ -15,6 +13,7 @@ import (
 type assigned struct {
 	Task struct {
 		ID       string            `json:"id"`
+		QueueID  string            `json:"queue_id"`
 		Attempts int               `json:"attempts"`
 		Labels   map[string]string `json:"labels"`
 	} `json:"task"`
@@ -33,53 +32,6 @@ func (a assigned) proof() map[string]any {
 func (s *socket) assignment() assigned {
 	s.t.Helper()
 	return decode[assigned](s.t, s.expect("task.assign").Body)
-}
-
-// A queue with max_running 1 never has two attempts, over two gateways.
-func TestMaxRunningOneOverTwoGateways(t *testing.T) {
-	t.Parallel()
-	db := storetest.New(t)
-	tenant := db.TenantWith(t, queue.Create{Name: "one", MaxRunning: 1}, access.Actions)
-	const tasks = 200
-	db.QueueTasks(t, tenant, tasks)
-	type got struct {
-		s *socket
-		a assigned
-	}
-	arrived, done := make(chan got), make(chan struct{})
-	defer close(done)
-	for range 2 {
-		s := startNode(t, db).worker(tenant.Token, tenant.QueueID, 4)
-		go func() {
-			for {
-				f, err := s.read(wait)
-				if err != nil {
-					return
-				}
-				if f.Type != "task.assign" {
-					continue
-				}
-				select {
-				case arrived <- got{s, decode[assigned](t, f.Body)}:
-				case <-done:
-					return
-				}
-			}
-		}()
-	}
-	seen := map[string]bool{}
-	for range tasks {
-		one := <-arrived
-		if seen[one.a.Task.ID] {
-			t.Errorf("task %s was given twice", one.a.Task.ID)
-		}
-		seen[one.a.Task.ID] = true
-		var running int
-		if err := db.SQL.QueryRow("SELECT COUNT(*) FROM tasks WHERE namespace_id = ? AND state = 'RUNNING'", tenant.NamespaceID[:]).Scan(&running); err != nil || running != 1 {
-			t.Errorf("%d are running (%v)", running, err)
-		}
-		one.s.send("attempt.complete", one.a.proof())
-	}
 }
 
 func cancelTask(t *testing.T, db *storetest.DB, tenant storetest.Tenant, id ids.ID, revision ids.Counter) {

@@ -93,9 +93,13 @@ func (p *Pool) Detach(s *session) {
 	}
 }
 
-// Settled frees the places of decided attempts and has the pool look for work at once.
+// Settled frees the places of decided attempts. A queue that rested because it was at max_running may
+// have room now.
 func (p *Pool) Settled(pl *place, attempts ...ids.ID) {
 	p.mu.Lock()
+	if l := p.queues[pl.session.queue]; l != nil {
+		l.rest, l.pause = time.Time{}, 0
+	}
 	for _, id := range attempts {
 		delete(pl.held, id)
 		delete(pl.told, id)
