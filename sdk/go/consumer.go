@@ -40,7 +40,8 @@ type Consumer struct {
 	ExtendLeases bool
 	// ReleaseLeases gives a delivery back at once when its handler failed, to come again after RetryDelay
 	// (or the error's RetryAfter), and, with the attempt refunded, when a drain finds it not started
-	// (R6.10). Otherwise it comes again when its lease has run out.
+	// (R6.10); a drain begins by asking the gateway for no more. Otherwise it comes again when its lease
+	// has run out.
 	ReleaseLeases bool
 	RetryDelay    time.Duration // 0: 1 s
 

@@ -90,6 +90,7 @@ func (r *consumerRun) dial(ctx context.Context, number, capacity int) (*session,
 		s.renew = func() { r.extend(conn, carried) }
 	}
 	if r.ReleaseLeases {
+		s.drain = conn.Drain
 		s.release = func(leases []lease) func() {
 			return sendAll(s.sock, "event.release", leases, func(l lease) []byte { return releaseBody(l, 0, true) })
 		}

@@ -5,17 +5,17 @@ import (
 	"fmt"
 	"testing"
 
-	"git.yuntuo.hk/k2safe/orbit/pkg/access"
 	"git.yuntuo.hk/k2safe/orbit/pkg/ids"
-	"git.yuntuo.hk/k2safe/orbit/pkg/queue"
 	"git.yuntuo.hk/k2safe/orbit/pkg/storetest"
 	"git.yuntuo.hk/k2safe/orbit/pkg/task"
 )
 
 type assigned struct {
 	Task struct {
-		ID       string `json:"id"`
-		Attempts int    `json:"attempts"`
+		ID       string            `json:"id"`
+		QueueID  string            `json:"queue_id"`
+		Attempts int               `json:"attempts"`
+		Labels   map[string]string `json:"labels"`
 	} `json:"task"`
 	Attempt struct {
 		ID     string `json:"id"`
@@ -34,50 +34,10 @@ func (s *socket) assignment() assigned {
 	return decode[assigned](s.t, s.expect("task.assign").Body)
 }
 
-// A queue with max_running 1 never has two attempts, over two gateways.
-func TestMaxRunningOneOverTwoGateways(t *testing.T) {
-	t.Parallel()
-	db := storetest.New(t)
-	tenant := db.TenantWith(t, queue.Create{Name: "one", MaxRunning: 1}, access.Actions)
-	const tasks = 200
-	db.QueueTasks(t, tenant, tasks)
-	type got struct {
-		s *socket
-		a assigned
-	}
-	arrived, done := make(chan got), make(chan struct{})
-	defer close(done)
-	for range 2 {
-		s := startNode(t, db).worker(tenant.Token, tenant.QueueID, 4)
-		go func() {
-			for {
-				f, err := s.read(wait)
-				if err != nil {
-					return
-				}
-				if f.Type != "task.assign" {
-					continue
-				}
-				select {
-				case arrived <- got{s, decode[assigned](t, f.Body)}:
-				case <-done:
-					return
-				}
-			}
-		}()
-	}
-	seen := map[string]bool{}
-	for range tasks {
-		one := <-arrived
-		if seen[one.a.Task.ID] {
-			t.Errorf("task %s was given twice", one.a.Task.ID)
-		}
-		seen[one.a.Task.ID] = true
-		var running int
-		if err := db.SQL.QueryRow("SELECT COUNT(*) FROM tasks WHERE namespace_id = ? AND state = 'RUNNING'", tenant.NamespaceID[:]).Scan(&running); err != nil || running != 1 {
-			t.Errorf("%d are running (%v)", running, err)
-		}
-		one.s.send("attempt.complete", one.a.proof())
+func cancelTask(t *testing.T, db *storetest.DB, tenant storetest.Tenant, id ids.ID, revision ids.Counter) {
+	t.Helper()
+	if _, err := db.Management.CancelTask(context.Background(), tenant.Write(), id, task.Cancel{ExpectedRevision: &revision, Reason: "r"}); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -90,10 +50,7 @@ func TestAWorkerIsToldOfACancel(t *testing.T) {
 	for i, answer := range []string{"attempt.cancelled", "attempt.complete"} {
 		id := db.Submit(t, tenant, `1`)
 		a := w.assignment()
-		revision := ids.Counter(2)
-		if _, err := db.Management.CancelTask(context.Background(), tenant.Write(), id, task.Cancel{ExpectedRevision: &revision, Reason: "r"}); err != nil {
-			t.Fatal(err)
-		}
+		cancelTask(t, db, tenant, id, 2)
 		told := decode[struct {
 			AttemptID string `json:"attempt_id"`
 			TaskID    string `json:"task_id"`
@@ -125,8 +82,11 @@ func TestReleaseAndRenew(t *testing.T) {
 	db := storetest.New(t)
 	tenant := db.Tenant(t)
 	w := startNode(t, db).worker(tenant.Token, tenant.QueueID, 1)
-	db.Submit(t, tenant, `1`)
+	db.Submit(t, tenant, `1`, func(s *task.Submit) { s.Labels = map[string]string{"customer": "ünö", "b": "\"2\""} })
 	first := w.assignment()
+	if l := first.Task.Labels; len(l) != 2 || l["customer"] != "ünö" || l["b"] != `"2"` {
+		t.Errorf("labels %v", l)
+	}
 	if _, code := w.answer("attempt.release", first.proof()); code != "" {
 		t.Fatal(code)
 	}
