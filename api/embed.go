@@ -17,3 +17,8 @@ var Errors []byte
 //
 //go:embed events.schema.json
 var EventsSchema []byte
+
+// WorkersSchema describes every frame of the worker socket (JSON Schema 2020-12, §9).
+//
+//go:embed workers.schema.json
+var WorkersSchema []byte

@@ -184,10 +184,10 @@ func TestReleaseLeases(t *testing.T) {
 	p.push("event.deliver", deliverBody(3, "1", "1"))
 	must(t, "start", started)
 	stop()
+	drain := p.next("events.drain")
 	p.push("event.deliver", deliverBody(4, "1", "1")) // arrives while draining
 	p.push("event.deliver", deliverBody(5, "1", "1"))
-	close(finish)
-	p.ack()
+	p.reply(drain, "ack", `{"draining":true}`)
 	for range 2 {
 		f := p.next("event.release")
 		if !strings.HasSuffix(string(f.Body), `"delay_ms":0,"refund":true}`) {
@@ -195,6 +195,8 @@ func TestReleaseLeases(t *testing.T) {
 		}
 		p.reply(f, "ack", `{}`)
 	}
+	close(finish) // only now: what waits does not wait for what runs
+	p.ack()
 	if code := p.closed(); code != 1000 {
 		t.Errorf("close code %d", code)
 	}
@@ -271,8 +273,12 @@ func TestDrainRelease(t *testing.T) {
 		}
 	}
 	answered := map[string]string{}
-	for range 2 {
+	for range 3 {
 		f := p.read()
+		if f.Type == "events.drain" {
+			p.reply(f, "ack", `{"draining":true}`)
+			continue
+		}
 		answered[f.Type] = string(f.Body)
 		var proof Proof
 		p.into(f, &proof)

@@ -91,6 +91,7 @@ func (r *consumerRun) dial(ctx context.Context, number, capacity int) (*session,
 	if !r.Basic {
 		carried := r.crew.leases()
 		s.renew = func() { r.extend(conn, carried) }
+		s.drain = conn.Drain
 		s.release = func(leases []lease) func() {
 			return sendAll(s.sock, "event.release", leases, func(l lease) []byte { return releaseBody(l, 0, true) })
 		}

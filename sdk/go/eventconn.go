@@ -116,6 +116,14 @@ func (c *EventConn) Ping(ctx context.Context) (EventPong, error) {
 	return pong, err
 }
 
+// Drain asks for no more deliveries on this connection (R6.10). When it returns nil, all that will ever
+// come has arrived for Receive; everything else goes on. An older server refuses with ErrInvalidArgument,
+// and nothing has changed.
+func (c *EventConn) Drain(ctx context.Context) error {
+	_, err := c.sock.call(ctx, "events.drain", []byte("{}"))
+	return err
+}
+
 // EventPong answers a ping.
 type EventPong struct {
 	ServerTime time.Time `json:"server_time"`

@@ -53,6 +53,7 @@ type session struct {
 	receive   func(context.Context) // adds what arrives to the crew until the connection has ended
 	renew     func()                // renews leases until the connection has ended
 	release   func(leases []lease) (wait func())
+	drain     func(context.Context) error // nil is returned when nothing more comes; nil: not to be said
 }
 
 // link keeps one connection up for a crew and its outbox: it dials with what the crew can start, dials
@@ -132,7 +133,14 @@ func (l *link) connect(ctx, life context.Context) error {
 func (l *link) session(life context.Context, s *session) error {
 	var wg sync.WaitGroup
 	receiving, cancel := context.WithCancel(life)
-	for _, part := range []func(){func() { s.receive(receiving) }, s.renew, func() { l.outbox.serve(s.sock) }} {
+	received, retired := make(chan struct{}), make(chan struct{})
+	parts := []func(){
+		func() { defer close(received); s.receive(receiving) },
+		func() { defer close(retired); l.retire(s, func() { cancel(); <-received }) },
+		s.renew,
+		func() { l.outbox.serve(s.sock) },
+	}
+	for _, part := range parts {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
@@ -156,6 +164,7 @@ func (l *link) session(life context.Context, s *session) error {
 		case <-s.sock.done:
 			return s.sock.err
 		case <-l.drained:
+			<-retired // in writeLimit
 			l.giveBack(s)
 			return errDrained
 		case <-life.Done():
@@ -170,8 +179,33 @@ func (l *link) session(life context.Context, s *session) error {
 	}
 }
 
-// giveBack releases what was never started. The server may send more while it answers, so the second
-// round's frames go out just before the close.
+// retire has the server send nothing more once nothing more is started here, and then gives back at once
+// what waits: others can run it while the handlers here finish. arrived returns when all that came before
+// the server's answer is in the crew. An older server refuses, and giveBack does what can be done.
+func (l *link) retire(s *session, arrived func()) {
+	if s.drain == nil {
+		return
+	}
+	select {
+	case <-l.crew.working.Done():
+	case <-s.sock.done:
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), writeLimit)
+	defer cancel()
+	if s.drain(ctx) != nil {
+		return
+	}
+	arrived()
+	if s.release != nil {
+		if leases := l.crew.takeWaiting(); len(leases) > 0 {
+			s.release(leases)()
+		}
+	}
+}
+
+// giveBack releases what was never started. A server that was not drained may send more while it answers,
+// so the second round's frames go out just before the close.
 func (l *link) giveBack(s *session) {
 	if s.release == nil {
 		return

@@ -35,7 +35,8 @@ type Worker struct {
 	Middleware []func(TaskHandler) TaskHandler
 	// DrainTimeout is how long Run goes on after ctx ended for handlers to finish and outcomes to be
 	// answered (0: 20 s). Then handlers are cancelled with cause ErrDrainTimeout, and have a second for
-	// what they return to be reported. Attempts that were not started are given back and not counted.
+	// what they return to be reported. As soon as ctx ended the gateway is asked for no more, and attempts
+	// that were not started are given back and not counted.
 	DrainTimeout time.Duration
 	// Backoff between connections (zero: 250 ms to 15 s).
 	Backoff Backoff

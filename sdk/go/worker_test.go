@@ -100,6 +100,7 @@ func TestWorkerReportsWhatTheHandlerReturned(t *testing.T) {
 				t.Errorf("OnOutcome %+v", o)
 			}
 			stop()
+			p.reply(p.next("worker.drain"), "ack", `{"draining":true}`)
 			if code := p.closed(); code != 1000 {
 				t.Errorf("close code %d", code)
 			}
@@ -256,7 +257,8 @@ func TestWorkerRenewsAllInOneFrame(t *testing.T) {
 	p.reply(f, "ack", outcomeBody(3, "CANCELLED"))
 }
 
-func TestWorkerDrains(t *testing.T) {
+// A gateway that does not know worker.drain may go on assigning.
+func TestWorkerDrainsAtAnOlderGateway(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
 	started, finish := make(chan string, 4), make(chan struct{})
@@ -275,6 +277,7 @@ func TestWorkerDrains(t *testing.T) {
 	p.push("attempt.cancel", `{"attempt_id":"`+id(3)+`","task_id":"`+id(103)+`","reason":"asked"}`)
 	p.outcome(`attempt.cancelled {` + attemptMembers(3) + `}`) // it was never started
 	stop()
+	p.refuse(p.next("worker.drain"), ErrInvalidArgument)
 	close(finish)
 	p.outcome(`attempt.complete {` + attemptMembers(1) + `}`)
 	f := p.next("attempt.release")

@@ -122,6 +122,14 @@ func (c *WorkerConn) Ping(ctx context.Context) (WorkerPong, error) {
 	return pong, err
 }
 
+// Drain asks for no more assignments on this connection. When it returns nil, all that will ever come has
+// arrived for Receive; everything else goes on. An older server refuses with ErrInvalidArgument, and
+// nothing has changed.
+func (c *WorkerConn) Drain(ctx context.Context) error {
+	_, err := c.sock.call(ctx, "worker.drain", []byte("{}"))
+	return err
+}
+
 // WorkerPong answers a ping.
 type WorkerPong struct {
 	ServerTime time.Time `json:"server_time"`

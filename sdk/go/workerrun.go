@@ -76,7 +76,7 @@ func (r *workerRun) dial(ctx context.Context, number, capacity int) (*session, e
 	}
 	carried := r.crew.leases()
 	s := &session{sock: conn.sock, number: number, capacity: capacity, heartbeat: conn.Welcome.HeartbeatInterval,
-		close: conn.Close, renew: func() { r.renew(conn, carried) }}
+		close: conn.Close, renew: func() { r.renew(conn, carried) }, drain: conn.Drain}
 	s.receive = func(ctx context.Context) {
 		for a, err := conn.Receive(ctx); err == nil; a, err = conn.Receive(ctx) {
 			r.take(a, number, conn)

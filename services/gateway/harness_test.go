@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -96,7 +97,9 @@ type socket struct {
 	t       *testing.T
 	ws      *websocket.Conn
 	session string
-	events  bool // every frame sent as valid and every frame received is validated against the schema
+	frames  protocol // every frame is validated against its schema
+	mu      sync.Mutex
+	judged  map[string]error // what the schema says of the unanswered frames of a worker, by message id
 }
 
 type frame struct {
@@ -112,14 +115,14 @@ type frame struct {
 	} `json:"error,omitempty"`
 }
 
-func (n *node) dial(path, protocol, token string) *socket {
+func (n *node) dial(path string, frames protocol, token string) *socket {
 	n.t.Helper()
-	dialer := websocket.Dialer{Subprotocols: []string{protocol}, HandshakeTimeout: wait}
+	dialer := websocket.Dialer{Subprotocols: []string{string(frames)}, HandshakeTimeout: wait}
 	ws, resp, err := dialer.Dial(n.url+path, http.Header{"Authorization": {"Bearer " + token}})
 	if err != nil {
 		n.t.Fatalf("dial: %v (%v)", err, resp)
 	}
-	s := &socket{t: n.t, ws: ws, events: protocol == "orbit.events.v1"}
+	s := &socket{t: n.t, ws: ws, frames: frames, judged: map[string]error{}}
 	n.t.Cleanup(func() { _ = ws.Close() })
 	return s
 }
@@ -153,8 +156,8 @@ func (s *socket) send(frameType string, body any) string {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if s.events {
-		if err := describes(s.t, "clientFrame", text); err != nil {
+	if s.frames == eventFrames {
+		if err := describes(s.t, s.frames, "clientFrame", text); err != nil {
 			s.t.Errorf("sent %s: %v", text, err)
 		}
 	}
@@ -172,6 +175,7 @@ func (s *socket) raw(v any) {
 		}
 		data = string(b)
 	}
+	s.judge(data)
 	if err := s.ws.WriteMessage(websocket.TextMessage, []byte(data)); err != nil {
 		s.t.Fatal(err)
 	}
@@ -194,12 +198,14 @@ func (s *socket) read(limit time.Duration) (frame, error) {
 	if err != nil {
 		return f, err
 	}
-	if s.events {
-		if err := describes(s.t, "serverFrame", data); err != nil {
-			s.t.Errorf("received %s: %v", data, err)
-		}
+	if err := describes(s.t, s.frames, "serverFrame", data); err != nil {
+		s.t.Errorf("received %s: %v", data, err)
 	}
-	return f, json.Unmarshal(data, &f)
+	if err := json.Unmarshal(data, &f); err != nil {
+		return f, err
+	}
+	s.compare(f)
+	return f, nil
 }
 
 // expect reads one frame of this type.

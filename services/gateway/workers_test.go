@@ -14,8 +14,9 @@ import (
 
 type assigned struct {
 	Task struct {
-		ID       string `json:"id"`
-		Attempts int    `json:"attempts"`
+		ID       string            `json:"id"`
+		Attempts int               `json:"attempts"`
+		Labels   map[string]string `json:"labels"`
 	} `json:"task"`
 	Attempt struct {
 		ID     string `json:"id"`
@@ -81,6 +82,13 @@ func TestMaxRunningOneOverTwoGateways(t *testing.T) {
 	}
 }
 
+func cancelTask(t *testing.T, db *storetest.DB, tenant storetest.Tenant, id ids.ID, revision ids.Counter) {
+	t.Helper()
+	if _, err := db.Management.CancelTask(context.Background(), tenant.Write(), id, task.Cancel{ExpectedRevision: &revision, Reason: "r"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // R8.5: a worker is told of a requested cancel, once; its answer decides.
 func TestAWorkerIsToldOfACancel(t *testing.T) {
 	t.Parallel()
@@ -90,10 +98,7 @@ func TestAWorkerIsToldOfACancel(t *testing.T) {
 	for i, answer := range []string{"attempt.cancelled", "attempt.complete"} {
 		id := db.Submit(t, tenant, `1`)
 		a := w.assignment()
-		revision := ids.Counter(2)
-		if _, err := db.Management.CancelTask(context.Background(), tenant.Write(), id, task.Cancel{ExpectedRevision: &revision, Reason: "r"}); err != nil {
-			t.Fatal(err)
-		}
+		cancelTask(t, db, tenant, id, 2)
 		told := decode[struct {
 			AttemptID string `json:"attempt_id"`
 			TaskID    string `json:"task_id"`
@@ -125,8 +130,11 @@ func TestReleaseAndRenew(t *testing.T) {
 	db := storetest.New(t)
 	tenant := db.Tenant(t)
 	w := startNode(t, db).worker(tenant.Token, tenant.QueueID, 1)
-	db.Submit(t, tenant, `1`)
+	db.Submit(t, tenant, `1`, func(s *task.Submit) { s.Labels = map[string]string{"customer": "ünö", "b": "\"2\""} })
 	first := w.assignment()
+	if l := first.Task.Labels; len(l) != 2 || l["customer"] != "ünö" || l["b"] != `"2"` {
+		t.Errorf("labels %v", l)
+	}
 	if _, code := w.answer("attempt.release", first.proof()); code != "" {
 		t.Fatal(code)
 	}

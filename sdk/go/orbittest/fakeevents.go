@@ -12,6 +12,7 @@ type eventSession struct {
 	*conn
 	sub      *subscription
 	capacity int
+	draining bool
 }
 
 func greetConsumer(c *conn, f *frame) (session, []byte, error) {
@@ -120,7 +121,7 @@ func (s *subscription) materialise(log []*event, at time.Time) {
 func (s *subscription) place() *eventSession {
 	for range s.sessions {
 		s.turn = (s.turn + 1) % len(s.sessions)
-		if e := s.sessions[s.turn]; !e.closing && e.held() < e.capacity {
+		if e := s.sessions[s.turn]; !e.closing && !e.draining && e.held() < e.capacity {
 			return e
 		}
 	}
@@ -150,6 +151,10 @@ func (e *eventSession) handle(f *frame) error {
 		return e.extend(f)
 	case "event.release":
 		return e.release(f)
+	case "events.drain":
+		e.draining = true
+		e.send("ack", f.MessageID, []byte(`{"draining":true}`))
+		return decode(f.Body, &struct{}{})
 	case "events.ping":
 		if err := decode(f.Body, &struct{}{}); err != nil {
 			return err

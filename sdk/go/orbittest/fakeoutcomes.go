@@ -47,6 +47,10 @@ func (w *workerSession) handle(f *frame) error {
 		return w.report(f, outcome{proof: p, ends: map[string]string{"attempt.cancelled": "CANCELLED"}[f.Type]})
 	case "attempts.renew":
 		return w.renew(f)
+	case "worker.drain":
+		w.draining = true
+		w.send("ack", f.MessageID, []byte(`{"draining":true}`))
+		return decode(f.Body, &struct{}{})
 	case "worker.ping":
 		if err := decode(f.Body, &struct{}{}); err != nil {
 			return err

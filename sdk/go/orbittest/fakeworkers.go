@@ -16,6 +16,7 @@ type workerSession struct {
 	queue    *queue
 	name     string
 	capacity int
+	draining bool
 }
 
 func greetWorker(c *conn, f *frame) (session, []byte, error) {
@@ -80,7 +81,7 @@ func (q *queue) place() *workerSession {
 	}
 	for range q.workers {
 		q.turn = (q.turn + 1) % len(q.workers)
-		if w := q.workers[q.turn]; !w.closing && held[w] < w.capacity {
+		if w := q.workers[q.turn]; !w.closing && !w.draining && held[w] < w.capacity {
 			return w
 		}
 	}

@@ -21,6 +21,10 @@ type Member struct {
 	Deliver   func([]store.Claimed)
 	Congested func() bool // reads too slowly: give it nothing more
 	Fail      func(error)
+
+	claims   int      // turns whose deliveries may still be sent to it
+	draining bool     // it asked for no more
+	drained  []func() // to call after those turns
 }
 
 // Hub is safe for concurrent use.

@@ -20,6 +20,7 @@ type Sub struct {
 
 	enabled bool
 	busy    bool       // queued for a turn or in one
+	served  []*Member  // who may get deliveries from the turn in flight
 	dirty   bool       // something happened that a turn may act on
 	seen    uint64     // head of the log as of the last turn
 	more    bool       // the last turn left work behind for lack of room or capacity
@@ -48,12 +49,9 @@ func (s *Sub) due(now time.Time) bool {
 
 // hungry reports that some connection could take a delivery.
 func (s *Sub) hungry(now time.Time) bool {
-	if len(s.held) == 0 {
-		return len(s.members) > 0
-	}
 	counts := s.counts(now)
 	for _, m := range s.rotation {
-		if counts[m.SessionID] < m.Capacity {
+		if !m.draining && counts[m.SessionID] < m.Capacity {
 			return true
 		}
 	}
@@ -61,6 +59,9 @@ func (s *Sub) hungry(now time.Time) bool {
 }
 
 func (s *Sub) counts(now time.Time) map[ids.ID]int {
+	if len(s.held) == 0 {
+		return nil
+	}
 	counts := make(map[ids.ID]int, len(s.members))
 	for id, h := range s.held {
 		if now.Before(h.until) {
@@ -87,7 +88,9 @@ func (s *Sub) BeginTurn() []store.SessionWant {
 	counts := s.counts(s.hub.now())
 	var wants []store.SessionWant
 	for _, m := range s.rotation {
-		if counts[m.SessionID] < m.Capacity && !m.Congested() {
+		if !m.draining && counts[m.SessionID] < m.Capacity && !m.Congested() {
+			m.claims++
+			s.served = append(s.served, m)
 			wants = append(wants, store.SessionWant{SessionID: m.SessionID, Capacity: m.Capacity})
 		}
 	}
@@ -111,22 +114,57 @@ func (s *Sub) wait() time.Time {
 
 // EndTurn takes a committed turn: hands out the deliveries and decides when to look again.
 func (s *Sub) EndTurn(turn store.Turn) {
-	byMember := s.settle(turn)
+	byMember, served := s.settle(turn)
 	for m, claimed := range byMember {
 		m.Deliver(claimed)
 	}
+	s.sent(served)
 }
 
-func (s *Sub) settle(turn store.Turn) map[*Member][]store.Claimed {
+// sent lets the connections of a turn, whose deliveries are all sent, end their drain.
+func (s *Sub) sent(served []*Member) {
+	var drained []func()
+	s.hub.mu.Lock()
+	for _, m := range served {
+		if m.claims--; m.claims == 0 {
+			drained = append(drained, m.drained...)
+			m.drained = nil
+		}
+	}
+	s.hub.mu.Unlock()
+	for _, call := range drained {
+		call()
+	}
+}
+
+// DrainMember gives a connection no more deliveries. It calls drained, which must not block, when the
+// last one that can still come to it has been sent.
+func (s *Sub) DrainMember(session ids.ID, drained func()) {
+	s.hub.mu.Lock()
+	m := s.members[session]
+	if m != nil {
+		m.draining = true
+		if m.claims > 0 {
+			m.drained = append(m.drained, drained)
+			s.hub.mu.Unlock()
+			return
+		}
+	}
+	s.hub.mu.Unlock()
+	drained()
+}
+
+func (s *Sub) settle(turn store.Turn) (out map[*Member][]store.Claimed, served []*Member) {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
 	s.hub.clock = time.Until(turn.Now)
 	s.busy, s.enabled, s.seen = false, turn.Enabled, max(s.seen, turn.Head)
+	served, s.served = s.served, nil
 	s.more = turn.Cursor < turn.Head || turn.Waiting
 	if turn.NextDue != nil {
 		s.notBefore(*turn.NextDue)
 	}
-	out := make(map[*Member][]store.Claimed, len(s.members))
+	out = make(map[*Member][]store.Claimed, len(s.members))
 	for _, c := range turn.Claimed {
 		if m := s.members[c.SessionID]; m != nil { // else it closed meanwhile; the lease runs out
 			s.held[c.Delivery.ID] = hold{c.SessionID, *c.Delivery.LeaseUntil}
@@ -139,7 +177,7 @@ func (s *Sub) settle(turn store.Turn) map[*Member][]store.Claimed {
 	case s.more && s.hungry(s.hub.now()): // the backlog is full of others' deliveries
 		s.wait()
 	}
-	return out
+	return out, served
 }
 
 // AbortTurn gives up a turn that failed; every connection of the subscription learns why.
@@ -147,11 +185,14 @@ func (s *Sub) AbortTurn(err error) {
 	s.hub.mu.Lock()
 	s.busy, s.dirty = false, true
 	s.rest = s.wait()
+	served := s.served
+	s.served = nil
 	members := append([]*Member(nil), s.rotation...)
 	s.hub.mu.Unlock()
 	for _, m := range members {
 		m.Fail(err)
 	}
+	s.sent(served)
 }
 
 // SkipTurn ends a turn that found nobody to serve.

@@ -33,6 +33,8 @@ func (s *session) Handle(data []byte) {
 		err = s.extend(&frame)
 	case "events.ping":
 		err = s.ping(&frame)
+	case "events.drain":
+		err = s.drain(&frame)
 	default:
 		err = errs.Invalid("type", "%s is not a command of this socket", wire.Shown(frame.Type))
 	}
@@ -65,6 +67,20 @@ func (s *session) ping(frame *wire.Frame) error {
 		b = append(b, `,"enabled":`...)
 		b = wire.AppendBool(b, s.sub.Enabled())
 		s.conn.Send(wire.Close(append(b, '}')))
+	})
+	return nil
+}
+
+// drain is answered after the last delivery of this connection; acks, releases and extends go on.
+func (s *session) drain(frame *wire.Frame) error {
+	if err := frame.Decode(&struct{}{}); err != nil {
+		return err
+	}
+	replyTo := frame.MessageID
+	s.underWay.Add(1)
+	s.sub.DrainMember(s.id, func() {
+		s.underWay.Add(-1)
+		s.conn.Send(wire.Close(append(wire.Open(make([]byte, 0, 192), "ack", &replyTo, &s.id), `{"draining":true}`...)))
 	})
 	return nil
 }

@@ -4,9 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"go.uber.org/zap"
-
 	"git.yuntuo.hk/k2safe/orbit/pkg/errs"
 	"git.yuntuo.hk/k2safe/orbit/pkg/ids"
 	"git.yuntuo.hk/k2safe/orbit/pkg/store"
@@ -41,6 +38,8 @@ func (s *session) Handle(data []byte) {
 		err = s.renew(&frame)
 	case "worker.ping":
 		err = s.ping(&frame)
+	case "worker.drain":
+		err = s.drain(&frame)
 	default:
 		err = errs.Invalid("type", "%s is not a command of this socket", wire.Shown(frame.Type))
 	}
@@ -244,6 +243,20 @@ func (s *session) ping(frame *wire.Frame) error {
 	return nil
 }
 
+// drain is answered after the last assignment of this connection; outcomes, renewals and cancels go on.
+func (s *session) drain(frame *wire.Frame) error {
+	if err := frame.Decode(&struct{}{}); err != nil {
+		return err
+	}
+	replyTo := frame.MessageID
+	s.underWay.Add(1)
+	s.server.Pool.DrainPlace(s.place, func() {
+		s.underWay.Add(-1)
+		s.conn.Send(wire.Close(append(wire.Open(make([]byte, 0, 192), "ack", &replyTo, &s.id), `{"draining":true}`...)))
+	})
+	return nil
+}
+
 // beside answers a command without holding up the connection's other frames.
 func (s *session) beside(replyTo ids.ID, answer func(ctx context.Context) ([]byte, error)) {
 	s.underWay.Add(1)
@@ -258,42 +271,4 @@ func (s *session) beside(replyTo ids.ID, answer func(ctx context.Context) ([]byt
 		}
 		s.conn.Send(b)
 	}()
-}
-
-// assign sends a committed claim.
-func (s *session) assign(a store.Assignment) {
-	head, err := json.Marshal(assignedTask{
-		ID: a.Task.ID, QueueID: a.Task.QueueID, Revision: a.Task.Revision, RetrySafety: a.Task.RetrySafety, Priority: a.Task.Priority,
-		Attempts: a.Task.Attempts, MaxAttempts: a.Task.MaxAttempts, RunAt: a.Task.RunAt, CreatedAt: a.Task.CreatedAt,
-	})
-	if err != nil {
-		s.server.Log.Error("assignment not encoded; its lease runs out", zap.Stringer("task_id", a.Task.ID), zap.Error(err))
-		return
-	}
-	attempt, err := json.Marshal(a.Attempt)
-	if err != nil {
-		s.server.Log.Error("assignment not encoded; its lease runs out", zap.Stringer("task_id", a.Task.ID), zap.Error(err))
-		return
-	}
-	b := wire.Open(make([]byte, 0, 1024+len(a.Task.Input)), "task.assign", nil, &s.id)
-	b = append(b, `{"task":`...)
-	b = append(b, head[:len(head)-1]...)
-	b = append(append(b, `,"input":`...), a.Task.Input...)
-	b = append(append(b, `},"attempt":`...), attempt...)
-	b = append(b, `,"lease_secret":"`...)
-	b = append(b, a.Secret.Text()...)
-	s.conn.Send(wire.Close(append(b, `"}`...)))
-}
-
-// assignedTask is what a worker needs of a task; its input is spliced in byte for byte.
-type assignedTask struct {
-	ID          ids.ID           `json:"id"`
-	QueueID     ids.ID           `json:"queue_id"`
-	Revision    ids.Counter      `json:"revision"`
-	RetrySafety task.RetrySafety `json:"retry_safety"`
-	Priority    int              `json:"priority"`
-	Attempts    int              `json:"attempts"`
-	MaxAttempts int              `json:"max_attempts"`
-	RunAt       time.Time        `json:"run_at"`
-	CreatedAt   time.Time        `json:"created_at"`
 }

@@ -50,9 +50,12 @@ type line struct {
 
 // place is one worker connection: what it runs, by attempt, until when.
 type place struct {
-	session *session
-	held    map[ids.ID]time.Time
-	told    map[ids.ID]bool // of a requested cancel
+	session  *session
+	held     map[ids.ID]time.Time
+	told     map[ids.ID]bool // of a requested cancel
+	claiming bool            // a turn in flight may bring it tasks
+	draining bool            // it asked for no more
+	drained  []func()        // to call after that turn
 }
 
 // NewPool lets inFlight queues claim at once.
@@ -125,7 +128,7 @@ func (pl *place) free(now time.Time) int {
 			delete(pl.told, id)
 		}
 	}
-	if pl.session.conn.Congested() {
+	if pl.draining || pl.session.conn.Congested() {
 		return 0
 	}
 	return pl.session.capacity - len(pl.held)
@@ -244,6 +247,7 @@ func (p *Pool) begin(l *line) ([]store.WorkerWant, map[ids.ID]*place) {
 		if n := min(pl.free(now), left); n > 0 {
 			wants = append(wants, store.WorkerWant{SessionID: pl.session.id, Worker: pl.session.name, Free: n})
 			places[pl.session.id] = pl
+			pl.claiming = true
 			left -= n
 		}
 	}
@@ -270,7 +274,37 @@ func (p *Pool) hand(l *line, places map[ids.ID]*place, out []store.Assignment, e
 	for _, a := range out {
 		places[a.SessionID].session.assign(a)
 	}
+	p.settleTurn(places)
 	return err == nil && len(out) == maxPerTurn
+}
+
+// settleTurn lets the connections of a turn whose assignments are all sent end their drain.
+func (p *Pool) settleTurn(places map[ids.ID]*place) {
+	var drained []func()
+	p.mu.Lock()
+	for _, pl := range places {
+		pl.claiming = false
+		drained = append(drained, pl.drained...)
+		pl.drained = nil
+	}
+	p.mu.Unlock()
+	for _, call := range drained {
+		call()
+	}
+}
+
+// DrainPlace gives a connection no more tasks. It calls drained, which must not block, when the last
+// assignment that can still come to it has been sent.
+func (p *Pool) DrainPlace(pl *place, drained func()) {
+	p.mu.Lock()
+	pl.draining = true
+	if pl.claiming {
+		pl.drained = append(pl.drained, drained)
+		p.mu.Unlock()
+		return
+	}
+	p.mu.Unlock()
+	drained()
 }
 
 // Drain ends claiming and waits for the turns in flight; what they claimed is sent.
