@@ -108,7 +108,7 @@ func (s *stack) consume(ctx context.Context, subscription string, connections, n
 	done := newCounter(n)
 	return s.until(ctx, done, connections, func(ctx context.Context) error {
 		c := orbit.Consumer{
-			URL: s.gateway, Token: s.token, SubscriptionID: subscription, Concurrency: 32, AckBatching: true,
+			URL: s.gateway, Token: s.token, SubscriptionID: subscription, Concurrency: 32,
 			Handler: func(_ context.Context, d *orbit.Delivery) error {
 				if seen != nil {
 					seen(d)

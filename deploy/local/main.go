@@ -10,11 +10,13 @@ import (
 	"syscall"
 )
 
-const usage = `usage: orbit-local up | down | demo | soak | test COMMAND…
+const usage = `usage: orbit-local up | down | run | demo | soak | test COMMAND…
 
   up     start database, management and gateway in the background; returns when they are ready and
          $ORBIT_HOME/env (by default .orbit/env) says how to reach them
   down   stop them
+  run    the same in the foreground, until a signal comes or standard input ends: for programs that start a
+         stack which must not outlive them; says "up" on standard output when it is ready
   demo   the same on a private database, and a real job end to end: every file below DEMO_DIR is a
          task, results arrive in a MySQL inbox and are compared with a direct computation
   soak   the demo's job for SOAK_MINUTES (10) at SOAK_RATE (100) tasks a second, while gateway and
@@ -47,6 +49,8 @@ func run(ctx context.Context, args []string) error {
 		return stay(ctx)
 	case "down":
 		return down(ctx)
+	case "run":
+		return foreground(ctx)
 	case "demo":
 		return demo(ctx)
 	case "soak":

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -64,6 +65,16 @@ func up(ctx context.Context) error {
 	}
 }
 
+// foreground is stay for a program that started it: the end of standard input is the end of that program.
+func foreground(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	go func() {
+		defer stop()
+		_, _ = io.Copy(io.Discard, os.Stdin) // whatever ends it
+	}()
+	return stay(ctx)
+}
+
 // stay is the stack's own process; its pid file says that it is ready.
 func stay(ctx context.Context) error {
 	h, err := openHome("")
@@ -77,6 +88,7 @@ func stay(ctx context.Context) error {
 	if err := os.WriteFile(h.pid(), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		return errors.Join(err, s.stop())
 	}
+	fmt.Println("up")
 	select {
 	case <-ctx.Done():
 	case err = <-s.failed:

@@ -24,6 +24,8 @@ type Consumer struct {
 	Concurrency int
 	// Middleware wraps Handler; the first is the outermost.
 	Middleware []func(DeliveryHandler) DeliveryHandler
+	// Drain is what happens to running handlers when ctx ends: DrainFinish (zero) or DrainRelease.
+	Drain DrainMode
 	// DrainTimeout is how long Run goes on after ctx ended for handlers to finish and acknowledgements to
 	// be answered (0: 20 s). Then handlers are cancelled with cause ErrDrainTimeout, and have a second for
 	// what they return to be reported.
@@ -33,17 +35,16 @@ type Consumer struct {
 	// Proofs to acknowledge that an earlier process handled and had saved (StopError.Unacked).
 	Proofs []Proof
 
-	// AckBatching sends acknowledgements that are ready at the same time in one frame (R6.10).
-	AckBatching bool
-	// ExtendLeases renews the lease of a running handler at a third of its length (R6.10). Its context is
-	// cancelled with cause ErrDeliveryLeaseLost when a newer lease was issued elsewhere.
-	ExtendLeases bool
-	// ReleaseLeases gives a delivery back at once when its handler failed, to come again after RetryDelay
-	// (or the error's RetryAfter), and, with the attempt refunded, when a drain finds it not started
-	// (R6.10); a drain begins by asking the gateway for no more. Otherwise it comes again when its lease
-	// has run out.
-	ReleaseLeases bool
-	RetryDelay    time.Duration // 0: 1 s
+	// RetryDelay is the wait after a handler's first failure; it doubles with each attempt, up to 15 min
+	// (0: 1 s). An error made by [RetryAfter] names its own.
+	RetryDelay time.Duration
+	// Basic keeps to hello, ack and ping, for a gateway that knows no more: no lease is extended or given
+	// back, so a delivery comes again when its lease has run out, and acknowledgements go one by one.
+	// Otherwise (R6.10) the lease of a running handler is extended at a third of its length, and its
+	// context is cancelled with cause ErrDeliveryLeaseLost if a newer one was issued elsewhere; what a
+	// handler failed to do is given back to come again after RetryDelay; what a drain finds not started
+	// is given back with its attempt refunded; acknowledgements that are ready together share a frame.
+	Basic bool
 
 	Extensions   []string // names for hello.extensions
 	InsecureHTTP bool     // allow a token over plain http to other hosts than loopback
@@ -55,6 +56,17 @@ type Consumer struct {
 	OnAck        func(AckResult)     // the server has recorded it
 	OnError      func(DeliveryError) // a handler, an acknowledgement or a lease failed
 }
+
+// DrainMode is what a drain does to running handlers. What was not started is given back in either.
+type DrainMode int
+
+const (
+	// DrainFinish lets running handlers finish, for at most DrainTimeout.
+	DrainFinish DrainMode = iota
+	// DrainRelease cancels them at once with cause ErrDraining. What returns nil all the same is
+	// acknowledged; what returns an error is given back for another process, its attempt refunded.
+	DrainRelease
+)
 
 // DeliveryError is a failure that concerns one delivery. Err is the handler's error (*PanicError for a
 // panic), an *Error of the server, or ErrLeaseLapsed.

@@ -16,7 +16,7 @@ var quick = Backoff{Min: time.Millisecond, Max: 4 * time.Millisecond}
 
 // consumer fills what every test needs.
 func consumer(g *gateway, h DeliveryHandler) Consumer {
-	return Consumer{URL: g.URL, Token: testToken, SubscriptionID: testSub, Handler: h, Backoff: quick, DrainTimeout: patience}
+	return Consumer{URL: g.URL, Token: testToken, SubscriptionID: testSub, Handler: h, Backoff: quick, DrainTimeout: patience, Basic: true}
 }
 
 func saved(context.Context, *Delivery) error { return nil }

@@ -20,7 +20,7 @@ func TestAckBatching(t *testing.T) {
 		}
 		return nil
 	})
-	c.Concurrency, c.AckBatching = 4, true
+	c.Concurrency, c.Basic = 4, false
 	c.OnError = func(e DeliveryError) { failures <- e }
 	c.OnAck = func(a AckResult) { acks <- a }
 	g.background(t, c.Run)
@@ -92,7 +92,7 @@ func TestAckBatchingFallsBack(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
 	c := consumer(g, saved)
-	c.AckBatching = true
+	c.Basic = false
 	c.Proofs = []Proof{{DeliveryID: id(1), Epoch: "1"}, {DeliveryID: id(2), Epoch: "1"}}
 	g.background(t, c.Run)
 	p := g.open(t, testLease, testInterval)
@@ -112,7 +112,7 @@ func TestExtendLeases(t *testing.T) {
 		cause <- context.Cause(ctx)
 		return ctx.Err()
 	})
-	c.ExtendLeases = true
+	c.Basic = false
 	c.OnError = func(e DeliveryError) { failures <- e }
 	g.background(t, c.Run)
 	p := g.open(t, 600, testInterval)
@@ -144,7 +144,7 @@ func TestExtendLeasesOfAnOlderServer(t *testing.T) {
 		<-finish
 		return nil
 	})
-	c.ExtendLeases = true
+	c.Basic = false
 	g.background(t, c.Run)
 	p := g.open(t, 600, testInterval)
 	p.push("event.deliver", deliverBody(1, "1", "1"))
@@ -169,7 +169,7 @@ func TestReleaseLeases(t *testing.T) {
 		<-finish
 		return nil
 	})
-	c.ReleaseLeases, c.RetryDelay = true, 2*time.Second
+	c.Basic, c.RetryDelay = false, 2*time.Second
 	stop, ended := g.background(t, c.Run)
 	p := g.open(t, testLease, testInterval)
 	for n, want := range []string{`"delay_ms":2000,"refund":false}`, `"delay_ms":7000,"refund":false}`} {
@@ -229,5 +229,69 @@ func TestWhatLapsedIsNotStarted(t *testing.T) {
 	}
 	if len(started) != 0 {
 		t.Errorf("%s was started without a lease", <-started)
+	}
+}
+
+// An outage of the receiver must not use up the budget in a moment.
+func TestRetryDelayDoublesWithEachAttempt(t *testing.T) {
+	t.Parallel()
+	r := &consumerRun{Consumer: Consumer{RetryDelay: time.Second}}
+	for attempts, want := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second, 11: 15 * time.Minute, 1000: 15 * time.Minute} {
+		d := &Delivery{EventDelivery: EventDelivery{Attempts: attempts}}
+		if got := r.retryDelay(d, errors.New("busy")); got != want {
+			t.Errorf("attempt %d: %s, want %s", attempts, got, want)
+		}
+	}
+}
+
+// DrainRelease cancels at once; what was interrupted is given back without costing an attempt, what
+// succeeded all the same is acknowledged.
+func TestDrainRelease(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	started, cause := make(chan string, 2), make(chan error, 2)
+	c := consumer(g, func(ctx context.Context, d *Delivery) error {
+		started <- d.ID
+		<-ctx.Done()
+		cause <- context.Cause(ctx)
+		if d.ID == id(1) {
+			return nil
+		}
+		return ctx.Err()
+	})
+	c.Basic, c.Concurrency, c.Drain = false, 2, DrainRelease
+	stop, ended := g.background(t, c.Run)
+	p := g.open(t, testLease, testInterval)
+	for n := range 2 {
+		p.push("event.deliver", deliverBody(n+1, "1", "1"))
+		must(t, "start", started)
+	}
+	stop()
+	for range 2 {
+		if err := must(t, "cause", cause); !errors.Is(err, ErrDraining) {
+			t.Errorf("cancelled by %v", err)
+		}
+	}
+	answered := map[string]string{}
+	for range 3 {
+		f := p.read()
+		if f.Type == "events.drain" {
+			p.reply(f, "ack", `{"draining":true}`)
+			continue
+		}
+		answered[f.Type] = string(f.Body)
+		var proof Proof
+		p.into(f, &proof)
+		p.reply(f, "ack", ackBody(proof, false))
+	}
+	if !strings.Contains(answered["event.ack"], id(1)) || !strings.Contains(answered["event.release"], id(2)) ||
+		!strings.HasSuffix(answered["event.release"], `"delay_ms":0,"refund":true}`) {
+		t.Errorf("reported %v", answered)
+	}
+	if code := p.closed(); code != 1000 {
+		t.Errorf("close code %d", code)
+	}
+	if err := must(t, "end", ended); err != nil {
+		t.Error(err)
 	}
 }

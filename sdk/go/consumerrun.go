@@ -36,11 +36,14 @@ func newConsumerRun(ctx context.Context, c Consumer) (*consumerRun, error) {
 	if c.Handler == nil {
 		return nil, invalid("handler: is required")
 	}
+	if c.Drain != DrainFinish && c.Drain != DrainRelease {
+		return nil, invalid("drain: must be DrainFinish or DrainRelease")
+	}
 	if c.Concurrency < 0 || c.Concurrency > 32 {
 		return nil, invalid("concurrency: must be 1–32")
 	}
 	r.Concurrency = max(1, c.Concurrency)
-	if r.RetryDelay == 0 {
+	if r.RetryDelay <= 0 {
 		r.RetryDelay = time.Second
 	}
 	for _, wrap := range slices.Backward(c.Middleware) {
@@ -50,14 +53,14 @@ func newConsumerRun(ctx context.Context, c Consumer) (*consumerRun, error) {
 	base, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	r.crew = newCrew(ctx, base, r.Concurrency, &r.changed)
 	r.outbox = newOutbox(&r.changed)
-	if c.AckBatching {
+	if !c.Basic {
 		r.outbox.batch = r.ackBatch
 	}
 	for _, p := range c.Proofs {
 		r.outbox.put(r.ack(p.lease()))
 	}
 	r.link = &link{crew: r.crew, outbox: r.outbox, changed: &r.changed, dial: r.dial, lost: r.lost,
-		backoff: c.Backoff.orDefault(defaultBackoff), drain: drainOf(c.DrainTimeout)}
+		backoff: c.Backoff.orDefault(defaultBackoff), drain: drainOf(c.DrainTimeout), interrupt: c.Drain == DrainRelease}
 	return r, nil
 }
 
@@ -85,11 +88,9 @@ func (r *consumerRun) dial(ctx context.Context, number, capacity int) (*session,
 			r.take(d, number, conn.Welcome.LeaseDuration)
 		}
 	}
-	if r.ExtendLeases {
+	if !r.Basic {
 		carried := r.crew.leases()
 		s.renew = func() { r.extend(conn, carried) }
-	}
-	if r.ReleaseLeases {
 		s.drain = conn.Drain
 		s.release = func(leases []lease) func() {
 			return sendAll(s.sock, "event.release", leases, func(l lease) []byte { return releaseBody(l, 0, true) })
@@ -125,8 +126,11 @@ func (r *consumerRun) handle(ctx context.Context, j *job, d *Delivery) {
 	err := r.call(ctx, d)
 	tell := r.ack
 	switch {
-	case err != nil && r.ReleaseLeases:
-		tell = func(l lease) *report { return r.giveBack(l, err) }
+	case err != nil && !r.Basic && !errors.Is(context.Cause(ctx), ErrDeliveryLeaseLost):
+		tell = func(l lease) *report { return r.giveBack(l, releaseBody(l, r.retryDelay(d, err), false)) }
+		if cause := context.Cause(ctx); errors.Is(cause, ErrDraining) || errors.Is(cause, ErrDrainTimeout) {
+			tell = func(l lease) *report { return r.giveBack(l, releaseBody(l, 0, true)) }
+		}
 	case err != nil:
 		tell = nil
 	}
@@ -163,12 +167,16 @@ func (r *consumerRun) ack(l lease) *report {
 	}}
 }
 
-func (r *consumerRun) giveBack(l lease, cause error) *report {
-	delay := r.RetryDelay
+func (r *consumerRun) giveBack(l lease, body []byte) *report {
+	return &report{lease: l, typ: "event.release", body: body, answered: func(json.RawMessage, error) {}}
+}
+
+// retryDelay doubles with each attempt, so that an outage of the receiver does not use up the budget.
+func (r *consumerRun) retryDelay(d *Delivery, cause error) time.Duration {
 	if after := wishes(cause).after; after > 0 {
-		delay = after
+		return after
 	}
-	return &report{lease: l, typ: "event.release", body: releaseBody(l, delay, false), answered: func(json.RawMessage, error) {}}
+	return Backoff{Min: r.RetryDelay, Max: maxReleaseDelay}.ceiling(d.Attempts - 1)
 }
 
 func (r *consumerRun) failed(id string, err error) {

@@ -39,14 +39,23 @@ type gateway struct {
 	kept []*websocket.Conn
 }
 
-// seeOff reads what is left on every connection, so that a client's goodbye is answered. Nothing else may
-// read any more.
+// seeOff reads what is left on every connection, so that a client's drain and goodbye are answered. Nothing
+// else may read or write any more.
 func (g *gateway) seeOff() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, ws := range g.all {
 		go func() {
-			for err := error(nil); err == nil; _, _, err = ws.ReadMessage() {
+			for {
+				_, text, err := ws.ReadMessage()
+				if err != nil {
+					return
+				}
+				var f frame
+				if json.Unmarshal(text, &f) == nil && strings.HasSuffix(f.Type, ".drain") {
+					_ = ws.WriteMessage(websocket.TextMessage, fmt.Appendf(nil, `{"protocol_version":"1","type":"ack","message_id":%q,"session_id":%q,"reply_to":%q,"body":{"draining":true}}`,
+						randomHex(), f.SessionID, f.MessageID))
+				}
 			}
 		}()
 	}

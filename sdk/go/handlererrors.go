@@ -40,7 +40,7 @@ func Permanent(err error) error {
 	return &taskError{permanent: true, err: err}
 }
 
-// RetryAfter asks that the task (of a Worker), or the delivery (of a Consumer with ReleaseLeases, at most
+// RetryAfter asks that the task (of a Worker), or the delivery (of a Consumer that is not Basic, at most
 // 15 minutes), comes again after d and not sooner. nil stays nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {

@@ -12,6 +12,9 @@ import (
 // with which handlers that still run at that time are cancelled.
 var ErrDrainTimeout = errors.New("orbit: the drain took longer than its limit")
 
+// ErrDraining is the cause with which DrainRelease cancels running handlers.
+var ErrDraining = errors.New("orbit: the consumer is stopping")
+
 // StopError is why a Run ended otherwise than by a complete drain. Cause is a *CloseError or *Error that
 // another connection cannot change, or ErrDrainTimeout.
 type StopError struct {
@@ -61,8 +64,10 @@ type link struct {
 	changed *changes
 	backoff Backoff
 	drain   time.Duration
-	dial    func(ctx context.Context, number, capacity int) (*session, error)
-	lost    func(err error) // a connection ended or was refused
+	// interrupt cancels running handlers as soon as the drain begins.
+	interrupt bool
+	dial      func(ctx context.Context, number, capacity int) (*session, error)
+	lost      func(err error) // a connection ended or was refused
 
 	drained chan struct{} // closed when ctx was done and nothing runs or is unanswered
 }
@@ -219,6 +224,9 @@ func (l *link) watchDrain(ctx, life context.Context, end context.CancelCauseFunc
 	case <-ctx.Done():
 	case <-life.Done():
 		return
+	}
+	if l.interrupt {
+		l.crew.stopAll(ErrDraining)
 	}
 	limit := time.NewTimer(l.drain)
 	defer limit.Stop()

@@ -1,0 +1,31 @@
+package orbit
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"time"
+)
+
+// AuditEntry is one recorded command: who did what to which resource, and why.
+type AuditEntry struct {
+	ID           string          `json:"id"`
+	At           time.Time       `json:"at"`
+	CredentialID string          `json:"credential_id,omitempty"` // "": the command line of the service
+	Action       string          `json:"action"`                  // like subscription.configure
+	ResourceKind string          `json:"resource_kind"`
+	ResourceID   string          `json:"resource_id"`
+	RequestID    string          `json:"request_id"`
+	Detail       json.RawMessage `json:"detail,omitempty"` // what the action says about itself, such as its reason
+}
+
+// ListAudit reads one page of the namespace's audit, newest first. It needs events:manage or queues:manage.
+func (c *Client) ListAudit(ctx context.Context, o ListOptions) (*Page[AuditEntry], error) {
+	out := new(Page[AuditEntry])
+	return result(out, c.get(ctx, "/v1/audit", o.query(), out))
+}
+
+// AllAudit reads page after page. A failure is yielded once and ends the sequence.
+func (c *Client) AllAudit(ctx context.Context) iter.Seq2[AuditEntry, error] {
+	return all(ctx, ListOptions{Limit: 100}, c.ListAudit)
+}
