@@ -57,6 +57,7 @@ var changes = []struct{ zone, before string }{
 	{"Australia/Lord_Howe", "2026-10-03T02:00:00Z"}, {"Australia/Lord_Howe", "2027-04-03T02:00:00Z"},
 	{"America/Santiago", "2026-09-05T12:00:00Z"}, {"America/Santiago", "2027-04-03T12:00:00Z"},
 	{"Africa/Cairo", "2027-04-29T06:00:00Z"}, {"Africa/Cairo", "2026-10-29T06:00:00Z"},
+	{"Europe/Berlin", "2028-12-31T00:00:00Z"}, {"America/Santiago", "2032-12-31T00:00:00Z"},
 	{"Africa/Casablanca", "2027-02-06T12:00:00Z"}, {"Asia/Kolkata", "2027-03-27T12:00:00Z"}, {"Pacific/Apia", "2011-12-29T12:00:00Z"},
 }
 

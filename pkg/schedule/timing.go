@@ -49,9 +49,9 @@ func parseCron(text string, zone *time.Location) (*Timing, error) {
 	return &Timing{zone: zone, spec: spec, wild: spec.Hour&allHours == allHours}, nil
 }
 
-// maxPeriods bounds the periods of constant offset that a search crosses: some zones have four a year,
+// maxPeriods bounds the periods of constant offset that a search crosses: some zones have six a year,
 // and 29 February may be eight years away.
-const maxPeriods = 64
+const maxPeriods = 100
 
 // Next returns the first fire time after a moment, in UTC; zero when there is none.
 func (t *Timing) Next(after time.Time) time.Time {
@@ -60,7 +60,7 @@ func (t *Timing) Next(after time.Time) time.Time {
 	}
 	// One period of constant offset after the other. Within one, the wall clock is a clock like any other.
 	for at, inclusive, n := after.In(t.zone), false, 0; n < maxPeriods; n++ {
-		begin, end := at.ZoneBounds()
+		begin, end := bounds(at)
 		from := wallClock(at)
 		if inclusive {
 			from = from.Add(-1)
@@ -87,6 +87,16 @@ func (t *Timing) Next(after time.Time) time.Time {
 		at, inclusive = end, true
 	}
 	return time.Time{}
+}
+
+// bounds is ZoneBounds mended: on the last day of a leap year it may end the period before the time that
+// was asked about, since it takes every year for 365 days (go1.26). No zone changes on New Year's Eve.
+func bounds(at time.Time) (begin, end time.Time) {
+	begin, end = at.ZoneBounds()
+	if !end.IsZero() && !end.After(at) {
+		end = at.Add(25 * time.Hour)
+	}
+	return begin, end
 }
 
 // wallClock is what the clock on the wall shows, as a time in UTC.
