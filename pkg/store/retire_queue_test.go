@@ -58,7 +58,7 @@ var blockersOfAQueue = []blocker{
 		a := db.Claim(t, tenant, 1)[0]
 		execSQL(t, db, "DELETE FROM permits WHERE attempt_id = ?", a.Attempt.ID[:]) // the task alone
 		return func() {
-			execSQL(t, db, "UPDATE tasks SET state = 'FAILED', finished_at = updated_at WHERE id = ?", a.Task.ID[:])
+			execSQL(t, db, "UPDATE tasks SET state = 'FAILED' WHERE id = ?", a.Task.ID[:])
 		}
 	}},
 	{"1 NEEDS_REVIEW task,", func(t *testing.T, db *storetest.DB, tenant storetest.Tenant) func() {
@@ -73,7 +73,7 @@ var blockersOfAQueue = []blocker{
 	{"1 attempt in flight,", func(t *testing.T, db *storetest.DB, tenant storetest.Tenant) func() {
 		db.Submit(t, tenant, `1`)
 		a := db.Claim(t, tenant, 1)[0]
-		execSQL(t, db, "UPDATE tasks SET state = 'FAILED', finished_at = updated_at WHERE id = ?", a.Task.ID[:]) // the permit alone
+		execSQL(t, db, "UPDATE tasks SET state = 'FAILED' WHERE id = ?", a.Task.ID[:]) // the permit alone
 		return func() { execSQL(t, db, "DELETE FROM permits WHERE attempt_id = ?", a.Attempt.ID[:]) }
 	}},
 	{"2 subscriptions that are not retired,", func(t *testing.T, db *storetest.DB, tenant storetest.Tenant) func() {

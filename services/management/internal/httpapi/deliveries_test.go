@@ -118,7 +118,7 @@ func TestGetDeliveryShowsWhatItsStateHas(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	h := r.history(t, 1)
-	secrets := r.count(t, "SELECT COUNT(*) FROM deliveries WHERE lease_digest IS NOT NULL")
+	secrets := r.count(t, "SELECT COUNT(*) FROM deliveries WHERE lease_digest <> x'0000000000000000000000000000000000000000000000000000000000000000'")
 	if secrets == 0 {
 		t.Fatal("no lease was ever issued")
 	}
