@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"text/tabwriter"
+
+	"git.yuntuo.hk/k2safe/orbit/deploy/bench/rivals"
 )
 
 // scenario is one measurement on a fresh stack.
@@ -34,8 +36,26 @@ var scenarios = []scenario{
 	{"submit", "batch submits of 100 tasks, 4 clients", submitRate},
 	{"tasks", "no-op tasks, pre-submitted, through 4 worker connections, events appended", taskRate},
 	{"drain", "a full log through one subscription, 4 connections of capacity 32", drainRate},
-	{"flow", "submit, work and consume at once", flowRate},
+	{"flow", "tasks, pre-submitted, worked and their events delivered and acknowledged at once", flowRate},
+	{"taskflow", "tasks submitted and worked at once", taskFlowRate},
 	{"latency", "commit to handler at 100 events/s", latency},
+}
+
+// measurement is a scenario or a rival's.
+type measurement struct {
+	name, about string
+	run         func(ctx context.Context, o options) ([]metric, error)
+}
+
+func measurements() []measurement {
+	out := []measurement{{"limits", "this machine's disk, and what SQL alone can do", limits}}
+	for _, sc := range scenarios {
+		out = append(out, measurement{sc.name, sc.about, func(ctx context.Context, o options) ([]metric, error) { return onFreshStack(ctx, o, sc) }})
+	}
+	for _, r := range rivals.All {
+		out = append(out, measurement{r.Name, r.Settings, against(r)})
+	}
+	return append(out, measurement{"River", "PostgreSQL, default fetching, 1000 workers, inserts of 100 from one client", riverTasks})
 }
 
 func main() {
@@ -65,13 +85,13 @@ func run(ctx context.Context) error {
 	flag.StringVar(&o.json, "json", "", "file for the results")
 	flag.Parse()
 	var out []result
-	for _, sc := range scenarios {
-		if o.only != "" && !strings.Contains(","+o.only+",", ","+sc.name+",") {
+	for _, m := range measurements() {
+		if o.only != "" && !strings.Contains(","+o.only+",", ","+m.name+",") {
 			continue
 		}
-		r, err := measure(ctx, o, sc)
+		r, err := measure(ctx, o, m)
 		if err != nil {
-			return fmt.Errorf("%s: %w", sc.name, err)
+			return fmt.Errorf("%s: %w", m.name, err)
 		}
 		out = append(out, r)
 	}
@@ -79,6 +99,7 @@ func run(ctx context.Context) error {
 		return fmt.Errorf("no scenario is called %q", o.only)
 	}
 	show(out)
+	showRatios(out)
 	if o.json == "" {
 		return nil
 	}
@@ -89,11 +110,11 @@ func run(ctx context.Context) error {
 	return os.WriteFile(o.json, append(b, '\n'), 0o600)
 }
 
-func measure(ctx context.Context, o options, sc scenario) (result, error) {
-	r := result{Scenario: sc.name, About: sc.about}
+func measure(ctx context.Context, o options, m measurement) (result, error) {
+	r := result{Scenario: m.name, About: m.about}
 	for i := range o.runs {
-		fmt.Fprintf(os.Stderr, "bench: %s, run %d of %d\n", sc.name, i+1, o.runs)
-		metrics, err := onFreshStack(ctx, o, sc)
+		fmt.Fprintf(os.Stderr, "bench: %s, run %d of %d\n", m.name, i+1, o.runs)
+		metrics, err := m.run(ctx, o)
 		if err != nil {
 			return r, err
 		}

@@ -47,24 +47,28 @@ func drainRate(ctx context.Context, s *stack, scale int) ([]metric, error) {
 }
 
 func flowRate(ctx context.Context, s *stack, scale int) ([]metric, error) {
-	q, sub, err := s.queue(ctx, 1000)
+	q, sub, err := s.queue(ctx, 256)
 	if err != nil {
 		return nil, err
 	}
-	n := scaled(20_000, scale)
-	began := time.Now()
-	var wg sync.WaitGroup
-	failed := make(chan error, 3)
-	wg.Go(func() { failed <- s.submit(ctx, q, n, 2) })
-	wg.Go(func() { failed <- s.work(ctx, q, 2, 128, n) })
-	wg.Go(func() { failed <- s.consume(ctx, sub, 2, n, nil) })
-	wg.Wait()
-	for range 3 {
-		if err := <-failed; err != nil {
-			return nil, err
-		}
+	n := scaled(30_000, scale)
+	if err := s.submit(ctx, q, n, 4); err != nil {
+		return nil, err
 	}
-	return []metric{perSecond("submitted, worked, delivered and acknowledged", n, time.Since(began))}, nil
+	return s.counted(ctx, "worked, delivered and acknowledged", n, func() error {
+		return together(func() error { return s.work(ctx, q, 4, 128, n) }, func() error { return s.consume(ctx, sub, 4, n, nil) })
+	})
+}
+
+func taskFlowRate(ctx context.Context, s *stack, scale int) ([]metric, error) {
+	q, _, err := s.queue(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	n := scaled(30_000, scale)
+	return s.counted(ctx, "submitted and worked", n, func() error {
+		return together(func() error { return s.submit(ctx, q, n, 2) }, func() error { return s.work(ctx, q, 4, 128, n) })
+	})
 }
 
 func latency(ctx context.Context, s *stack, scale int) ([]metric, error) {
