@@ -129,6 +129,7 @@ type replay struct {
 
 const (
 	goldenQueue, goldenSubscription, goldenCredential = "11111111111111111111111111111111", "22222222222222222222222222222222", "88888888888888888888888888888888"
+	goldenSession                                     = "44444444444444444444444444444444"
 	goldenRequest                                     = "99999999999999999999999999999999" // X-Request-ID of the upgrade
 	auditMissing                                      = "the audit table is missing"
 	databaseAway                                      = "the database goes away"
