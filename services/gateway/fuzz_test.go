@@ -144,7 +144,7 @@ func newFuzz(t *testing.T) *fuzz {
 	core, logs := observer.New(zap.InfoLevel)
 	f.log = logs
 	f.node = startNodeLogging(t, db, f.store, zap.New(core), func(c *config) {
-		c.EventConns, c.HelloTimeout, c.IdleTimeout, c.WriteTimeout = 1000, time.Second, 2*time.Second, time.Second
+		c.EventConns, c.WriteTimeout = 1000, time.Second
 	})
 	f.node.events(f.tenants[0].Token, f.subs[0], 1).ping() // pools and caches are warm before anything is measured
 	return f

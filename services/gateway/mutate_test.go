@@ -113,7 +113,7 @@ func replaceValue(rnd *rand.Rand, text, _ []byte) []byte {
 		return text
 	}
 	value := []string{
-		"1e400", "-0", "1.0", "9007199254740993", "18446744073709551616", `"18446744073709551615"`, "-1", "null", "true", `""`, "[]", "{}", 
+		"1e400", "-0", "1.0", "9007199254740993", "18446744073709551616", `"18446744073709551615"`, "-1", "null", "true", `""`, "[]", "{}",
 		strings.Repeat("9", 1+rnd.IntN(100_000)), `"` + strings.Repeat("s", rnd.IntN(100_000)) + `"`, `[` + strings.Repeat("{},", rnd.IntN(3000)) + `{}]`,
 	}
 	return slices.Concat(text[:at[0]+1], []byte(value[rnd.IntN(len(value))]), text[at[1]:])

@@ -66,7 +66,9 @@ func (e *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer e.leave()
 	up := upgrader // a copy, so that the protocol and the answers are this endpoint's
 	up.Subprotocols = []string{e.Protocol}
-	up.Error = func(w http.ResponseWriter, _ *http.Request, status int, reason error) { e.malformed(w, request, status, reason) }
+	up.Error = func(w http.ResponseWriter, _ *http.Request, status int, reason error) {
+		e.malformed(w, request, status, reason)
+	}
 	ws, err := up.Upgrade(w, r, http.Header{"X-Request-ID": {request.String()}})
 	if err != nil { // answered, or the client is gone
 		e.Log.Debug("upgrade failed", zap.Stringer("request_id", request), zap.Error(err))
