@@ -234,8 +234,15 @@ func TestBrokenWebSocketFrames(t *testing.T) {
 					s.send("events.hello", map[string]any{"subscription_id": sub.String(), "capacity": 1})
 					s.expect("events.welcome")
 				}
-				go func() { _, _ = s.ws.NetConn().Write(c.bytes) }()
+				wrote := make(chan error, 1)
+				go func() {
+					_, err := s.ws.NetConn().Write(c.bytes)
+					wrote <- err
+				}()
 				s.expectClose(c.close)
+				if err := <-wrote; err != nil { // a reset could have overtaken the close
+					t.Error(err)
+				}
 			}
 		})
 	}

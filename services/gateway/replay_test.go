@@ -276,6 +276,8 @@ func (r *replay) happen(conn int, what string) {
 		r.write(conn, websocket.BinaryMessage, "{}")
 	case "the client sends a frame of 524 289 bytes":
 		r.write(conn, websocket.TextMessage, strings.Repeat(" ", 524_289))
+	case "the client closes with 1000":
+		r.write(conn, websocket.CloseMessage, string(websocket.FormatCloseMessage(websocket.CloseNormalClosure, "done")))
 	case "the client is silent":
 	default:
 		r.fatalf("%q is no happening that this test knows", what)
