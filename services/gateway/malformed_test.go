@@ -57,15 +57,15 @@ func TestOffencesEndOnlyTheirConnection(t *testing.T) {
 		{"bare TCP", 1000, func() error { return o.tcp("") }},
 		{"no HTTP", 1000, func() error { return o.tcp("\x16\x03\x01\x02\x00\x01\x00\r\n\r\n") }},
 		{"no hello", 100, func() error { return hasty.closed(1008, false) }},
-		{"a binary hello", 300, func() error { return o.closed(1008, false, websocket.BinaryMessage, "{}") }},
-		{"not JSON", 1000, func() error { return o.closed(1008, false, text, "hello") }},
-		{"depth 10 001", 100, func() error { return o.closed(1008, true, text, o.command("events.ping", deep(10_001))) }},
-		{"depth 9 000", 100, func() error { return o.answered("INVALID_ARGUMENT", o.command("events.ping", deep(9_000))) }},
-		{"524 289 bytes", 100, func() error { return o.closed(1009, true, text, strings.Repeat(" ", 524_289)) }},
-		{"two hellos", 100, func() error {
+		{"a binary hello", 100, func() error { return o.closed(1008, false, websocket.BinaryMessage, "{}") }},
+		{"not JSON", 300, func() error { return o.closed(1008, false, text, "hello") }},
+		{"depth 10 001", 32, func() error { return o.closed(1008, true, text, o.command("events.ping", deep(10_001))) }},
+		{"depth 9 000", 32, func() error { return o.answered("INVALID_ARGUMENT", o.command("events.ping", deep(9_000))) }},
+		{"524 289 bytes", 50, func() error { return o.closed(1009, true, text, strings.Repeat(" ", 524_289)) }},
+		{"two hellos", 50, func() error {
 			return o.answered("INVALID_ARGUMENT", o.command("events.hello", fmt.Sprintf(`{"subscription_id":"%s","capacity":1}`, o.sub)))
 		}},
-		{"an unknown ack", 300, func() error {
+		{"an unknown ack", 100, func() error {
 			return o.closed(4404, true, text, o.command("event.ack", fmt.Sprintf(`{"delivery_id":"%s","epoch":"1","lease_secret":"%s"}`, ids.New(), zeroSecret)))
 		}},
 	} {
@@ -73,7 +73,7 @@ func TestOffencesEndOnlyTheirConnection(t *testing.T) {
 		var left atomic.Int64
 		left.Store(int64(kind.times))
 		var crowd sync.WaitGroup
-		for range 16 {
+		for range 8 {
 			crowd.Go(func() {
 				for left.Add(-1) >= 0 && !t.Failed() {
 					if err := kind.commit(); err != nil {
@@ -140,7 +140,7 @@ func (o *offender) dial(hello bool) (ws *websocket.Conn, session string, err err
 }
 
 func readInto(ws *websocket.Conn, f *frame, session *string) error {
-	_ = ws.SetReadDeadline(time.Now().Add(wait))
+	_ = ws.SetReadDeadline(time.Now().Add(4 * wait))
 	err := ws.ReadJSON(f)
 	*session = f.SessionID
 	return err
@@ -156,7 +156,7 @@ func (o *offender) closed(code int, hello bool, messages ...any) error {
 	for i := 0; i < len(messages); i += 2 {
 		_ = ws.WriteMessage(messages[i].(int), []byte(strings.ReplaceAll(messages[i+1].(string), sessionHere, session))) // it may be closed already
 	}
-	_ = ws.SetReadDeadline(time.Now().Add(wait))
+	_ = ws.SetReadDeadline(time.Now().Add(4 * wait))
 	for {
 		if _, _, err = ws.ReadMessage(); err != nil {
 			break
