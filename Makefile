@@ -4,7 +4,7 @@ BIN   := bin
 MODULES := api migrations pkg services/management services/gateway sdk/go deploy deploy/bench
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo up down test lint bench soak images clean
+.PHONY: help deps build demo up down test lint bench soak fuzz images clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ bench: deps build ## measure a whole stack on this machine (SCENARIO=one,two… 
 
 soak: deps build ## the demo's job for SOAK_MINUTES (10) while both services are killed with -9 in turn
 	@$(BIN)/orbit-local soak
+
+fuzz: deps build ## damaged frames against a gateway for FUZZ_MINUTES (10): it lives, leaks nothing, answers by the schema
+	@cd services/gateway && ORBIT_FUZZ_MINUTES=$(or $(FUZZ_MINUTES),10) ../../$(BIN)/orbit-local test go test -run '^TestFuzzFrames$$' -v -count=1 -timeout 0 .
 
 images: ## build the two container images, orbit-management and orbit-gateway (needs a Docker engine; TAG=dev)
 	@mkdir -p $(BIN)/images

@@ -49,6 +49,12 @@ func startNode(t *testing.T, db *storetest.DB, change ...func(*config)) *node {
 // startNodeOn takes another way into the database.
 func startNodeOn(t *testing.T, db *storetest.DB, s *store.Store, change ...func(*config)) *node {
 	t.Helper()
+	return startNodeLogging(t, db, s, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), change...)
+}
+
+// startNodeLogging takes a log of the test's own.
+func startNodeLogging(t *testing.T, db *storetest.DB, s *store.Store, log *zap.Logger, change ...func(*config)) *node {
+	t.Helper()
 	cfg, err := parseConfig(map[string]string{"ORBIT_DSN": db.GatewayDSN})
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +67,7 @@ func startNodeOn(t *testing.T, db *storetest.DB, s *store.Store, change ...func(
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := newGateway(cfg, s, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)))
+	g := newGateway(cfg, s, log)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- g.serve(ctx, listener) }()

@@ -40,8 +40,9 @@ type Server struct {
 	Watch   *pipeline.Watch
 	Log     *zap.Logger
 
-	mu   sync.Mutex
-	live map[*session]bool
+	mu       sync.Mutex
+	live     map[*session]bool
+	draining bool
 }
 
 // session is a connection after its hello.
@@ -168,7 +169,11 @@ func (s *session) attach(capacity int, sub *subscription.Subscription) {
 		s.server.live = map[*session]bool{}
 	}
 	s.server.live[s] = true
+	draining := s.server.draining
 	s.server.mu.Unlock()
+	if draining { // its hello came after the node had begun to stop
+		s.conn.Close(wire.CloseRestart, "service restart")
+	}
 	s.server.Claims.Offer(s.sub)
 }
 
@@ -195,6 +200,9 @@ func (s *session) recheck(caller *access.Caller) {
 // Drain closes every connection with 1012: at once if it holds nothing un-acked, at the latest when
 // ctx ends. Before it, claiming must have stopped (R6.11).
 func (s *Server) Drain(ctx context.Context) {
+	s.mu.Lock()
+	s.draining = true
+	s.mu.Unlock()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -12,7 +12,8 @@ import (
 func (c *Conn) Greet(helloType string) (wire.Frame, bool) {
 	data, err := c.read(c.limits.Hello)
 	if err != nil {
-		c.refuse(nil, wire.ClosePolicy, "policy: no hello in time")
+		close(c.in) // nobody reads any more
+		c.sayWhy(err, "no hello in time")
 		return wire.Frame{}, false
 	}
 	frame, err := wire.ParseHello(data, helloType)
@@ -42,8 +43,9 @@ func (c *Conn) RefuseHello(log *zap.Logger, peer Peer, frame *wire.Frame, err er
 func (c *Conn) FailWith(log *zap.Logger, peer Peer, err error, replyTo, session *ids.ID) {
 	code := wire.CloseCode(err)
 	if code == wire.CloseInternal {
-		log.Error("connection failed", zap.Stringer("session_id", session), zap.Stringer("request_id", peer.RequestID), zap.Error(err))
-		c.Close(code, "internal "+peer.RequestID.String())
+		if c.Close(code, "internal "+peer.RequestID.String()) { // else many commands failed of one cause
+			log.Error("connection failed", zap.Stringer("session_id", session), zap.Stringer("request_id", peer.RequestID), zap.Error(err))
+		}
 		return
 	}
 	c.Send(wire.Error(err, replyTo, session))

@@ -3,6 +3,7 @@ package upgrade
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -75,14 +76,16 @@ func (c *Conn) Send(frame []byte) {
 	c.poke()
 }
 
-// Close ends the connection with this code once all queued frames are written. The first call wins.
-func (c *Conn) Close(code int, reason string) {
+// Close ends the connection with this code once all queued frames are written. The first call wins,
+// and only it returns true.
+func (c *Conn) Close(code int, reason string) (first bool) {
 	c.mu.Lock()
-	if c.closing == nil {
+	if first = c.closing == nil; first {
 		c.closing = &closing{code, reason}
 	}
 	c.mu.Unlock()
 	c.poke()
+	return first
 }
 
 func (c *Conn) poke() {
@@ -145,14 +148,32 @@ func (c *Conn) readEnded() error {
 	c.mu.Lock()
 	err := c.readErr
 	c.mu.Unlock()
+	c.sayWhy(err, fmt.Sprintf("no frame for %s", c.limits.Idle))
+	return err
+}
+
+func (c *Conn) sayWhy(err error, late string) {
 	var timeout net.Error
 	switch {
 	case errors.Is(err, errBinary):
 		c.goodbye(closing{wire.ClosePolicy, "policy: binary frames are not taken"})
 	case errors.As(err, &timeout) && timeout.Timeout():
-		c.goodbye(closing{wire.ClosePolicy, fmt.Sprintf("policy: no frame for %s", c.limits.Idle)})
+		c.goodbye(closing{wire.ClosePolicy, "policy: " + late})
 	}
-	return err
+	c.linger() // the library has answered an oversize or broken frame itself
+}
+
+// maxLinger bounds what a peer may still send after we have said why we close.
+const maxLinger = 16 << 20
+
+// linger takes what the peer has already sent: closing a socket with unread data would reset it, and
+// the reset can overtake our close frame. A peer that has closed its side costs nothing.
+func (c *Conn) linger() {
+	conn := c.ws.NetConn()
+	if err := conn.SetReadDeadline(time.Now().Add(closeGrace)); err != nil {
+		return
+	}
+	_, _ = io.CopyN(io.Discard, conn, maxLinger) // ends when the peer closes, or with the grace
 }
 
 // flush writes what is queued; ended is true when the connection is over.

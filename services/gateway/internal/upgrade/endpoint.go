@@ -64,11 +64,14 @@ func (e *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer e.leave()
-	up := upgrader // a copy, so that the protocol is this endpoint's
+	up := upgrader // a copy, so that the protocol and the answers are this endpoint's
 	up.Subprotocols = []string{e.Protocol}
+	up.Error = func(w http.ResponseWriter, _ *http.Request, status int, reason error) {
+		e.malformed(w, request, status, reason)
+	}
 	ws, err := up.Upgrade(w, r, http.Header{"X-Request-ID": {request.String()}})
-	if err != nil { // the upgrader has answered
-		e.Log.Info("upgrade refused", zap.Stringer("request_id", request), zap.Error(err))
+	if err != nil { // answered, or the client is gone
+		e.Log.Debug("upgrade failed", zap.Stringer("request_id", request), zap.Error(err))
 		return
 	}
 	conn := newConn(ws, e.Limits)
@@ -169,6 +172,15 @@ func (e *Endpoint) Admit(open bool) {
 
 // Wait returns when every connection has ended.
 func (e *Endpoint) Wait() { e.running.Wait() }
+
+// malformed answers a handshake that the library refuses, with our envelope like every other refusal.
+func (e *Endpoint) malformed(w http.ResponseWriter, request ids.ID, status int, reason error) {
+	if status >= http.StatusInternalServerError {
+		e.refuse(w, request, reason)
+		return
+	}
+	e.refuse(w, request, errs.Invalid("upgrade", "malformed WebSocket handshake; %s", reason))
+}
 
 func (e *Endpoint) refuse(w http.ResponseWriter, request ids.ID, err error) {
 	status := wire.Status(err)

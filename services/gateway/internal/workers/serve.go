@@ -33,8 +33,9 @@ type Server struct {
 	Watch    *pipeline.Watch
 	Log      *zap.Logger
 
-	mu   sync.Mutex
-	live map[*session]bool
+	mu       sync.Mutex
+	live     map[*session]bool
+	draining bool
 }
 
 type session struct {
@@ -140,7 +141,11 @@ func (s *session) attach() {
 		s.server.live = map[*session]bool{}
 	}
 	s.server.live[s] = true
+	draining := s.server.draining
 	s.server.mu.Unlock()
+	if draining { // its hello came after the node had begun to stop
+		s.conn.Close(wire.CloseRestart, "service restart")
+	}
 }
 
 func (s *session) detach() {
@@ -169,6 +174,7 @@ func (s *Server) Drain(ctx context.Context) {
 	s.Outcomes.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.draining = true
 	for sess := range s.live {
 		sess.conn.Close(wire.CloseRestart, "service restart")
 	}
