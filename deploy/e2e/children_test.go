@@ -84,6 +84,10 @@ func late() error {
 		held = append(held, a)
 		fmt.Println("holding", a.Task.ID)
 	}
+	if err := conn.Drain(ctx); err != nil { // a refused outcome frees its place, and nothing may come for it
+		return err
+	}
+	fmt.Println("drained", "now")
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
@@ -203,25 +204,19 @@ func (p *process) signal(s os.Signal) {
 	}
 }
 
-// freezeIn stops the process while a transaction of its user holds locks: it polls for one, freezes, and
-// looks whether the transaction is still there.
+// freezeIn stops the process while a transaction of its user holds locks: it freezes at some moment, looks,
+// and lets go on until it has met one.
 func (f *fleet) freezeIn(p *process, user string) {
 	f.t.Helper()
-	open := func() bool {
-		return f.count(`SELECT COUNT(*) FROM information_schema.innodb_trx x JOIN information_schema.processlist p ON p.id = x.trx_mysql_thread_id
-WHERE p.user = ? AND x.trx_rows_locked > 0`, user) > 0
-	}
-	deadline := time.Now().Add(patience)
-	for time.Now().Before(deadline) {
-		if !open() {
-			continue
-		}
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		p.signal(syscall.SIGSTOP)
-		time.Sleep(30 * time.Millisecond) // what the server was doing for it has ended
-		if open() {
+		time.Sleep(250 * time.Millisecond) // the server shows transactions as of up to 0.1 s ago
+		if f.count(`SELECT COUNT(*) FROM information_schema.innodb_trx x JOIN information_schema.processlist p ON p.id = x.trx_mysql_thread_id
+WHERE p.user = ? AND x.trx_rows_locked > 0`, user) > 0 {
 			return
 		}
 		p.signal(syscall.SIGCONT)
+		time.Sleep(time.Duration(1+rand.IntN(30)) * time.Millisecond)
 	}
 	f.t.Fatalf("%s never had a transaction open", user)
 }
