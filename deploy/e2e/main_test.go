@@ -18,6 +18,9 @@ func run(m *testing.M) int {
 	if os.Getenv(hangingWorker) != "" {
 		return hang()
 	}
+	if role := os.Getenv(childRole); role != "" {
+		return child(role)
+	}
 	dir, err := os.MkdirTemp("", "orbit-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -22,7 +22,7 @@ const (
 )
 
 // serverGone are refusals of a server that is going down, starting, full or read-only.
-var serverGone = []uint16{1040, 1053, 1152, 1158, 1159, 1160, 1161, 1203, 1290, 1792, 1836, 1927, 3169}
+var serverGone = []uint16{1040, 1053, 1152, 1158, 1159, 1160, 1161, 1203, 1290, 1792, 1836, 1927, 3169, 4031}
 
 func isServerError(err error, numbers ...uint16) bool {
 	var e *mysql.MySQLError

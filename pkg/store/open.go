@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -50,7 +51,10 @@ func Open(dsn string, pool Pool) (*Store, error) {
 	cfg.Params["time_zone"] = "'+00:00'"
 	cfg.Params["sql_mode"] = "'STRICT_ALL_TABLES,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'"
 	cfg.Params["innodb_lock_wait_timeout"] = "6" // under the 8 s of a request
-	cfg.Logger = &mysql.NopLogger{}              // every error is returned; the driver need not print it as well
+	// A process that is frozen or cut off in a transaction loses it after so long, and with it the locks
+	// that keep every other replica waiting. It holds for idle pooled connections too: those end earlier.
+	cfg.Params["wait_timeout"] = strconv.Itoa(int(silentLimit / time.Second))
+	cfg.Logger = &mysql.NopLogger{} // every error is returned; the driver need not print it as well
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("prepare database connector: %w", err)
@@ -61,9 +65,13 @@ func Open(dsn string, pool Pool) (*Store, error) {
 	}
 	db.SetMaxOpenConns(pool.MaxOpen)
 	db.SetMaxIdleConns(pool.MaxOpen)
+	db.SetConnMaxIdleTime(silentLimit / 2)
 	db.SetConnMaxLifetime(orDefault(pool.MaxLifetime, 10*time.Minute))
 	return &Store{db: sqlx.NewDb(db, "mysql")}, nil
 }
+
+// silentLimit is how long the server keeps a connection, and its transaction, that sends nothing.
+const silentLimit = 10 * time.Second
 
 func orDefault(d, def time.Duration) time.Duration {
 	if d == 0 {

@@ -355,6 +355,9 @@ func TestTheLargestResultArrives(t *testing.T) {
 	for _, size := range []int{65_535, 65_536, 262_143, 262_144, 262_145} {
 		db.Submit(t, tenant, `"`+strings.Repeat("i", min(size, 262_144)-2)+`"`)
 		a := worker.assignment()
+		if want := `"` + strings.Repeat("i", min(size, 262_144)-2) + `"`; string(a.Task.Input) != want {
+			t.Errorf("an input of %d bytes came as %d", len(want), len(a.Task.Input))
+		}
 		result := `"` + strings.Repeat("r", size-2) + `"`
 		proof := fmt.Sprintf(`"attempt_id":%q,"epoch":%q,"lease_secret":%q`, a.Attempt.ID, a.Attempt.Epoch, a.LeaseSecret)
 		send := func(frameType, rest string) frame {
@@ -366,8 +369,11 @@ func TestTheLargestResultArrives(t *testing.T) {
 			if f.Error == nil || f.Error.Code != "INVALID_ARGUMENT" || !strings.Contains(f.Error.Message, "262144") {
 				t.Fatalf("%d bytes: %+v", size, f)
 			}
-			if f := send("attempt.fail", `,"error":{"code":"RESULT_TOO_LARGE","message":"x"},"retryable":false`); f.Error != nil {
-				t.Fatal(f.Error)
+			if !strings.Contains(f.Error.Message, "not retryable") {
+				t.Errorf("the worker is told %q", f.Error.Message)
+			}
+			if f := send("attempt.fail", `,"error":{"code":"RESULT_TOO_LARGE","message":"x"},"retryable":false`); f.Error != nil || !strings.Contains(string(f.Body), `"state":"FAILED"`) {
+				t.Fatalf("%+v", f)
 			}
 			continue
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -16,6 +17,7 @@ type assigned struct {
 		QueueID  string            `json:"queue_id"`
 		Attempts int               `json:"attempts"`
 		Labels   map[string]string `json:"labels"`
+		Input    json.RawMessage   `json:"input"`
 	} `json:"task"`
 	Attempt struct {
 		ID     string `json:"id"`
