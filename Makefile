@@ -1,7 +1,7 @@
 # Orbit's commands. `make` alone explains them.
 SHELL := /bin/bash
 BIN   := bin
-MODULES := api migrations pkg services/management services/gateway sdk/go deploy deploy/bench
+MODULES := api migrations pkg services/management services/gateway sdk/go sdk/go/examples deploy deploy/bench
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build demo up down test lint bench soak images clean
