@@ -31,6 +31,7 @@ down: ## stop that stack
 
 test: deps build ## all tests, against a real database, with the race detector
 	@sh deploy/local/compiler.sh
+	@sh deploy/local/postgres.sh
 	@$(BIN)/orbit-local test sh deploy/local/test.sh
 
 bench: deps build ## measure a whole stack on this machine (SCENARIO=http,submit,tasks,drain,flow,latency RUNS=3)

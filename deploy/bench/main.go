@@ -35,6 +35,7 @@ var scenarios = []scenario{
 	{"drain", "a full log through one subscription, 4 connections of capacity 32", drainRate},
 	{"flow", "submit, work and consume at once", flowRate},
 	{"latency", "commit to handler at 100 events/s", latency},
+	{"sdk", "a full log through orbit.Consumer and through a hand-written client, in turn", sdkAgainstRaw},
 }
 
 func main() {
