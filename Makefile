@@ -1,7 +1,7 @@
 # Orbit's commands. `make` alone explains them.
 SHELL := /bin/bash
 BIN   := bin
-MODULES := api migrations pkg services/management services/gateway sdk/go deploy deploy/bench
+MODULES := api migrations pkg services/management services/gateway sdk/go sdk/go/examples deploy deploy/bench
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build demo up down test lint bench soak fuzz images clean
@@ -31,6 +31,7 @@ down: ## stop that stack
 
 test: deps build ## all tests, against a real database, with the race detector
 	@sh deploy/local/compiler.sh
+	@sh deploy/local/postgres.sh
 	@$(BIN)/orbit-local test sh deploy/local/test.sh
 
 bench: deps build ## measure a whole stack on this machine (SCENARIO=one,two… RUNS=3)

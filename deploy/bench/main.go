@@ -39,6 +39,7 @@ var scenarios = []scenario{
 	{"flow", "tasks, pre-submitted, worked and their events delivered and acknowledged at once", flowRate},
 	{"taskflow", "tasks submitted and worked at once", taskFlowRate},
 	{"latency", "commit to handler at 100 events/s", latency},
+	{"sdk", "a full log through orbit.Consumer and through a hand-written client, in turn", sdkAgainstRaw},
 }
 
 // measurement is a scenario or a rival's.

@@ -389,7 +389,7 @@ func lockSubscription(t *testing.T, db *storetest.DB, tenant storetest.Tenant, s
 }
 
 // cancelTask submits a task and cancels it: one task.cancelled in the log.
-func cancelTask(t *testing.T, db *storetest.DB, tenant storetest.Tenant) {
+func cancelledEvent(t *testing.T, db *storetest.DB, tenant storetest.Tenant) {
 	t.Helper()
 	id, revision := db.Submit(t, tenant, `null`), ids.Counter(1)
 	if _, err := db.Management.CancelTask(context.Background(), tenant.Write(), id, task.Cancel{ExpectedRevision: &revision, Reason: "r"}); err != nil {

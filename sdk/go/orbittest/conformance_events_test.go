@@ -106,6 +106,9 @@ func deliveries(t *testing.T, e orbittest.Endpoint) {
 	if !errors.As(err, &closed) || closed.Code != orbit.CloseNotFound || closed.Reconnect() {
 		t.Errorf("then it ended with %v", err)
 	}
+	if err := one.Drain(ctx); err != nil {
+		t.Error(err)
+	}
 	if pong := must[orbit.EventPong](t)(one.Ping(ctx)); !pong.Enabled || pong.ServerTime.IsZero() {
 		t.Errorf("pong %+v", pong)
 	}

@@ -51,7 +51,7 @@ func TestStackConforms(t *testing.T) {
 	for name, check := range conformance {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			check(t, stack.Endpoint)
+			check(t, stack.Namespace(t))
 		})
 	}
 }

@@ -17,6 +17,9 @@ var stack *orbittest.Stack
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) (code int) {
+	if os.Getenv(childRole) != "" {
+		return drainingChild()
+	}
 	bin, err := programs()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

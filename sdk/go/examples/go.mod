@@ -1,0 +1,21 @@
+module git.yuntuo.hk/k2safe/orbit/sdk/go/examples
+
+go 1.25.0
+
+require (
+	git.yuntuo.hk/k2safe/orbit/sdk/go v0.0.0
+	github.com/go-sql-driver/mysql v1.10.1
+	github.com/jackc/pgx/v5 v5.13.0
+)
+
+require (
+	filippo.io/edwards25519 v1.2.0 // indirect
+	github.com/gorilla/websocket v1.5.3 // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	golang.org/x/sync v0.22.0 // indirect
+	golang.org/x/text v0.41.0 // indirect
+)
+
+replace git.yuntuo.hk/k2safe/orbit/sdk/go => ../
