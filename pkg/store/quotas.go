@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/jmoiron/sqlx"
 
@@ -33,22 +34,44 @@ func lockQueuedQuota(ctx context.Context, tx *sqlx.Tx, c *access.Caller) (int, e
 	return 0, nil
 }
 
-// checkQueued refuses n more tasks beyond the limit. It counts index entries, at most limit of them.
+// checkQueued refuses n more tasks beyond the limit.
 func checkQueued(ctx context.Context, tx *sqlx.Tx, c *access.Caller, limit, n int) error {
 	if limit == 0 {
 		return nil
 	}
-	var queued int
-	err := tx.GetContext(ctx, &queued, `
-SELECT COUNT(*) FROM (SELECT 1 FROM ready_tasks FORCE INDEX (ready_tasks_application) WHERE namespace_id = ? AND application_id = ? LIMIT ?) q`,
-		c.NamespaceID, c.ApplicationID, limit+1)
+	queued, err := countQueued(ctx, tx, c, limit)
 	if err != nil {
-		return fmt.Errorf("count queued tasks of application %s: %w", c.ApplicationID, err)
+		return err
 	}
 	if queued+n > limit {
 		return errs.New(errs.CapacityExceeded, "application %s has %d queued tasks, its limit is %d", c.ApplicationID, queued, limit)
 	}
 	return nil
+}
+
+// queuedRoom locks the application's queued limit and returns how many more tasks it may queue.
+func queuedRoom(ctx context.Context, tx *sqlx.Tx, c *access.Caller) (int, error) {
+	limit, err := lockQueuedQuota(ctx, tx, c)
+	if err != nil {
+		return 0, err
+	}
+	if limit == 0 {
+		return math.MaxInt, nil
+	}
+	queued, err := countQueued(ctx, tx, c, limit)
+	return max(limit-queued, 0), err
+}
+
+// countQueued counts index entries, at most one more than limit of them.
+func countQueued(ctx context.Context, tx *sqlx.Tx, c *access.Caller, limit int) (int, error) {
+	var queued int
+	err := tx.GetContext(ctx, &queued, `
+SELECT COUNT(*) FROM (SELECT 1 FROM ready_tasks FORCE INDEX (ready_tasks_application) WHERE namespace_id = ? AND application_id = ? LIMIT ?) q`,
+		c.NamespaceID, c.ApplicationID, limit+1)
+	if err != nil {
+		return 0, fmt.Errorf("count queued tasks of application %s: %w", c.ApplicationID, err)
+	}
+	return queued, nil
 }
 
 // runningQuotas is the room of each application of the namespace that has a running limit.
