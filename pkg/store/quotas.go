@@ -33,22 +33,30 @@ func lockQueuedQuota(ctx context.Context, tx *sqlx.Tx, c *access.Caller) (int, e
 	return 0, nil
 }
 
-// checkQueued refuses n more tasks beyond the limit. It counts index entries, at most limit of them.
+// checkQueued refuses n more tasks beyond the limit.
 func checkQueued(ctx context.Context, tx *sqlx.Tx, c *access.Caller, limit, n int) error {
 	if limit == 0 {
 		return nil
 	}
-	var queued int
-	err := tx.GetContext(ctx, &queued, `
-SELECT COUNT(*) FROM (SELECT 1 FROM ready_tasks FORCE INDEX (ready_tasks_application) WHERE namespace_id = ? AND application_id = ? LIMIT ?) q`,
-		c.NamespaceID, c.ApplicationID, limit+1)
+	queued, err := countQueued(ctx, tx, c, limit)
 	if err != nil {
-		return fmt.Errorf("count queued tasks of application %s: %w", c.ApplicationID, err)
+		return err
 	}
 	if queued+n > limit {
 		return errs.New(errs.CapacityExceeded, "application %s has %d queued tasks, its limit is %d", c.ApplicationID, queued, limit)
 	}
 	return nil
+}
+
+// countQueued counts index entries, at most limit + 1 of them.
+func countQueued(ctx context.Context, tx *sqlx.Tx, c *access.Caller, limit int) (queued int, err error) {
+	err = tx.GetContext(ctx, &queued, `
+SELECT COUNT(*) FROM (SELECT 1 FROM ready_tasks FORCE INDEX (ready_tasks_application) WHERE namespace_id = ? AND application_id = ? LIMIT ?) q`,
+		c.NamespaceID, c.ApplicationID, limit+1)
+	if err != nil {
+		return 0, fmt.Errorf("count queued tasks of application %s: %w", c.ApplicationID, err)
+	}
+	return queued, nil
 }
 
 // runningQuotas is the room of each application of the namespace that has a running limit.
