@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -122,15 +124,23 @@ FROM flow_runs r STRAIGHT_JOIN flow_steps s ON s.namespace_id = r.namespace_id A
 LEFT JOIN flow_tasks f FORCE INDEX (flow_tasks_try) ON f.namespace_id = s.namespace_id AND f.run_id = s.run_id AND f.step = s.step
 LEFT JOIN tasks t ON t.namespace_id = f.namespace_id AND t.id = f.task_id
 LEFT JOIN queues q ON q.namespace_id = t.namespace_id AND q.id = t.queue_id
-WHERE r.namespace_id = ? AND r.id = ? ORDER BY s.step, f.try_number`
+WHERE r.namespace_id = ? AND r.id = ?`
 
-// readSteps returns one row per try that has a task, and one for a step that never had any.
+// readSteps returns one row per try that has a task, and one for a step that never had any, in order.
 func readSteps(ctx context.Context, q sqlx.QueryerContext, namespace, run ids.ID) ([]stepRow, error) {
 	var rows []stepRow
 	if err := sqlx.SelectContext(ctx, q, &rows, readStepsSQL, namespace, run); err != nil {
 		return nil, classify(fmt.Errorf("read steps of run %s: %w", run, err))
 	}
+	slices.SortFunc(rows, func(a, b stepRow) int { return cmp.Or(a.Step-b.Step, a.taskTry()-b.taskTry()) })
 	return rows, nil
+}
+
+func (r *stepRow) taskTry() int {
+	if r.TaskTry == nil {
+		return 0
+	}
+	return *r.TaskTry
 }
 
 func stepRecords(plan *flow.Plan, record *flow.RunRecord, rows []stepRow) []flow.StepRecord {
