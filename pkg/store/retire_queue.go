@@ -88,6 +88,7 @@ var dependants = []struct{ from, one, many string }{
 	{"permits WHERE namespace_id = ? AND queue_id = ?", "attempt in flight", "attempts in flight"},
 	{"subscriptions FORCE INDEX (subscriptions_active) WHERE namespace_id = ? AND retired_at IS NULL AND queue_id = ?",
 		"subscription that is not retired", "subscriptions that are not retired"},
+	{liveRunsFrom, "flow run that has not ended", "flow runs that have not ended"},
 }
 
 func refuseUsed(ctx context.Context, tx *sqlx.Tx, namespace, id ids.ID) error {
