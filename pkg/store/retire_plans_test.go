@@ -59,7 +59,7 @@ func TestPlansOfRetirement(t *testing.T) {
 			_, err := s.RetiredQueues(ctx, []store.ReadyQueue{{NamespaceID: tenant.NamespaceID, QueueID: tenant.QueueID}})
 			return err
 		}},
-		{"retire queue", 8, func() error { _, err := retireQueue(s, tenant.Write(), tenant.QueueID, 1); return err }},
+		{"retire queue", 14, func() error { _, err := retireQueue(s, tenant.Write(), tenant.QueueID, 1); return err }},
 	} {
 		var mu sync.Mutex
 		var reads []string
