@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"git.yuntuo.hk/k2safe/orbit/pkg/errs"
 	"git.yuntuo.hk/k2safe/orbit/pkg/ids"
 	"git.yuntuo.hk/k2safe/orbit/pkg/strictjson"
 )
@@ -132,6 +133,23 @@ type Fire struct {
 	Skipped     int        `json:"skipped,omitzero"`
 	FirstFireAt *time.Time `json:"first_fire_at,omitzero"`
 	CreatedAt   time.Time  `json:"created_at"`
+}
+
+// Which names one of a schedule's two versions.
+type Which string
+
+// The names of the versions in a preview.
+const (
+	TheDraft     Which = "draft"
+	ThePublished Which = "published"
+)
+
+// ParseWhich accepts the two names.
+func ParseWhich(s string) (Which, error) {
+	if s == string(TheDraft) || s == string(ThePublished) {
+		return Which(s), nil
+	}
+	return "", errs.Invalid("version", "must be draft or published")
 }
 
 // Upcoming is one fire time of a preview: the instant, and the wall clock of the schedule's zone with

@@ -90,20 +90,20 @@ func (s *Store) GetSchedule(ctx context.Context, c *access.Caller, id ids.ID) (*
 	return out[0], nil
 }
 
-// PreviewSchedule returns the next n fire times after the database's now, of the draft or of the
-// published version; where one does not exist STATE_CONFLICT. A schedule that is not ENABLED is previewed
-// as if it were.
-func (s *Store) PreviewSchedule(ctx context.Context, c *access.Caller, id ids.ID, draft bool, n int) ([]schedule.Upcoming, error) {
+// PreviewSchedule returns the next n fire times after the database's now: of the draft, of the published
+// version, or with neither named of the published one if there is one. Where it does not exist
+// STATE_CONFLICT. A schedule that is not ENABLED is previewed as if it were.
+func (s *Store) PreviewSchedule(ctx context.Context, c *access.Caller, id ids.ID, which schedule.Which, n int) ([]schedule.Upcoming, error) {
 	row, err := scopedSchedule(ctx, s.db, c, id, "")
 	if err != nil {
 		return nil, err
 	}
-	key, kind := row.published(), "published version"
-	if draft {
-		key, kind = row.draft(), "draft"
+	key := row.published()
+	if which == schedule.TheDraft || which == "" && key.Version == 0 {
+		key = row.draft()
 	}
 	if key.Version == 0 {
-		return nil, errs.New(errs.StateConflict, "schedule %s has no %s", id, kind)
+		return nil, errs.New(errs.StateConflict, "version: schedule %s has no %s version", id, which)
 	}
 	versions, err := readVersions(ctx, s.db, c.NamespaceID, []versionKey{key}, false)
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"git.yuntuo.hk/k2safe/orbit/pkg/errs"
@@ -104,4 +105,25 @@ func TestRetiredQueueClosesItsWorkers(t *testing.T) {
 	}
 	db.Submit(t, other, `1`)
 	elsewhere.expect("task.assign")
+}
+
+// TestGatewayRefusesAnotherSchema and says which it needs (R7.4).
+func TestGatewayRefusesAnotherSchema(t *testing.T) {
+	t.Parallel()
+	for query, want := range map[string]string{
+		"UPDATE schema_migrations SET version = version + 1": "deploy a newer binary",
+		"UPDATE schema_migrations SET version = 17":          "at schema version 17, this binary needs ",
+	} {
+		db := storetest.New(t)
+		if _, err := db.SQL.Exec(query); err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := parseConfig(map[string]string{"ORBIT_DSN": db.GatewayDSN, "ORBIT_GATEWAY_ADDR": "127.0.0.1:0", "ORBIT_LOG_LEVEL": "error"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("run: %v, want %q", err, want)
+		}
+	}
 }

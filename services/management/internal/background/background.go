@@ -30,7 +30,7 @@ type Work struct{ loops []*loop }
 
 // New prepares the loops; nothing runs yet.
 func New(s *store.Store, log *zap.Logger, cfg Config) *Work {
-	return &Work{loops: []*loop{
+	return &Work{loops: append([]*loop{
 		{
 			name: "lost attempts", every: cfg.Attempts, batch: attemptBatch, log: log,
 			step: func(ctx context.Context) (int, error) { return s.SweepAttempts(ctx, attemptBatch) },
@@ -39,7 +39,7 @@ func New(s *store.Store, log *zap.Logger, cfg Config) *Work {
 			name: "old receipts", every: receiptInterval, batch: receiptBatch, log: log,
 			step: func(ctx context.Context) (int, error) { return s.SweepReceipts(ctx, cfg.ReceiptAge, receiptBatch) },
 		},
-	}}
+	}, scheduleLoops(s, log)...)}
 }
 
 // Run runs every loop until ctx ends and returns nil once all have stopped.
