@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// Files has NNNNNN_what.up.sql and .down.sql.
+// Files has NNNNNN_what.up.sql and .down.sql. Numbers may have gaps; what comes after a release is numbered above it,
+// since a database only ever goes on from the number it is at.
 //
 //go:embed *.sql
 var Files embed.FS

@@ -42,12 +42,15 @@ type Turn struct {
 // ClaimDeliveries is one claim turn (R6.4) for all sessions of one subscription on this node, in
 // one transaction under the subscription's lock: recover lapsed leases, materialise the log up to
 // the backlog limit, lease in sequence order within each session's capacity (R6.3). Everything
-// returned is committed. A retention gap is EVENT_HISTORY_EXPIRED.
+// returned is committed. A retention gap is EVENT_HISTORY_EXPIRED, a retired subscription RESOURCE_RETIRED.
 func (s *Store) ClaimDeliveries(ctx context.Context, namespace, subscription ids.ID, wants []SessionWant) (Turn, error) {
 	var out Turn
 	err := s.InTx(ctx, func(tx *sqlx.Tx) error {
 		sub, err := readSubscription(ctx, tx, namespace, subscription, forUpdate)
 		if err != nil {
+			return err
+		}
+		if err := sub.subscription().Refuse(); err != nil {
 			return err
 		}
 		stream, err := readStream(ctx, tx, namespace, "")

@@ -10,10 +10,15 @@ import (
 // SubscriptionKey names a subscription.
 type SubscriptionKey struct{ Namespace, Subscription ids.ID }
 
-// EnabledSubscriptions says of many subscriptions which may be claimed for, in one query. A missing
-// one is not in the result.
-func (s *Store) EnabledSubscriptions(ctx context.Context, keys []SubscriptionKey) (map[SubscriptionKey]bool, error) {
-	out := make(map[SubscriptionKey]bool, len(keys))
+// Standing is whether a subscription may be claimed for; Retired is RESOURCE_RETIRED once it is.
+type Standing struct {
+	Enabled bool
+	Retired error
+}
+
+// Standings says how many subscriptions stand, in one query. A missing one is not in the result.
+func (s *Store) Standings(ctx context.Context, keys []SubscriptionKey) (map[SubscriptionKey]Standing, error) {
+	out := make(map[SubscriptionKey]Standing, len(keys))
 	if len(keys) == 0 {
 		return out, nil
 	}
@@ -27,14 +32,13 @@ func (s *Store) EnabledSubscriptions(ctx context.Context, keys []SubscriptionKey
 	}
 	var rows []struct {
 		NamespaceID ids.ID `db:"namespace_id"`
-		ID          ids.ID `db:"id"`
-		Enabled     bool   `db:"enabled"`
+		subscriptionRow
 	}
-	if err := s.db.SelectContext(ctx, &rows, "SELECT namespace_id, id, enabled FROM subscriptions WHERE "+query, args...); err != nil {
+	if err := s.db.SelectContext(ctx, &rows, "SELECT namespace_id, id, enabled, retired_at, retired_sequence FROM subscriptions WHERE "+query, args...); err != nil {
 		return nil, classify(fmt.Errorf("read %d subscriptions: %w", len(keys), err))
 	}
 	for _, r := range rows {
-		out[SubscriptionKey{r.NamespaceID, r.ID}] = r.Enabled
+		out[SubscriptionKey{r.NamespaceID, r.ID}] = Standing{Enabled: r.Enabled, Retired: r.subscription().Refuse()}
 	}
 	return out, nil
 }

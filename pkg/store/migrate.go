@@ -23,7 +23,11 @@ import (
 func Migrate(ctx context.Context, dsn string) (uint, error) {
 	var version uint
 	err := withMigrator(ctx, dsn, func(m *migrate.Migrate) error {
-		if v, dirty, err := m.Version(); err == nil && dirty {
+		v, dirty, err := m.Version()
+		switch latest := migrations.Latest(); {
+		case err == nil && v > latest:
+			return fmt.Errorf("the database is at schema version %d, this binary knows versions up to %d: %s", v, latest, schemaAdvice(v, latest))
+		case err == nil && dirty:
 			if err := m.Force(before(v)); err != nil {
 				return fmt.Errorf("resume half-applied migration %d: %w", v, err)
 			}
@@ -31,8 +35,7 @@ func Migrate(ctx context.Context, dsn string) (uint, error) {
 		if err := m.Up(); err != nil && !errors.Is(err, migrate.ErrNoChange) {
 			return fmt.Errorf("migrate up: %w", err)
 		}
-		v, _, err := m.Version()
-		version = v
+		version, _, err = m.Version()
 		return err
 	})
 	return version, err

@@ -27,6 +27,7 @@ type Pool struct {
 type Store struct {
 	db      *sqlx.DB
 	retries retryCounter
+	plans   plans
 }
 
 // Open prepares a pool; it does not connect. The DSN is go-sql-driver's; what correctness needs

@@ -102,7 +102,7 @@ func (g *gateway) serve(ctx context.Context, listener net.Listener) error {
 	loops, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLoops()
 	var running sync.WaitGroup
-	for _, loop := range []func(context.Context) error{g.scanner.Run, g.pool.Run, g.pool.RunCancels} {
+	for _, loop := range []func(context.Context) error{g.scanner.Run, g.pool.Run, g.pool.RunCancels, g.pool.RunRetired} {
 		running.Go(func() {
 			if err := loop(loops); err != nil {
 				g.log.Error("loop ended", zap.Error(err))

@@ -121,17 +121,15 @@ func (h *Hub) Observe(streams []store.Stream) (changed []ids.ID, moved bool) {
 	return changed, moved
 }
 
-// Introduce makes a namespace known before its first scan, so that the scan can tell what moved.
+// Introduce makes a namespace known before its first scan, so that the scan can tell what moved. What
+// is known stays: read before a connection's subscription was, it makes the scan see any later change.
 func (h *Hub) Introduce(stream store.Stream, database time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.clock = time.Until(database)
-	for _, sub := range h.order {
-		if sub.Key.Namespace == stream.NamespaceID {
-			return // known and scanned; a change must not be swallowed here
-		}
+	if _, known := h.streams[stream.NamespaceID]; !known {
+		h.streams[stream.NamespaceID] = stream
 	}
-	h.streams[stream.NamespaceID] = stream
 }
 
 // Subs lists the subscriptions of these namespaces that have connections here.

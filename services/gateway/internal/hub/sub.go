@@ -210,6 +210,17 @@ func (s *Sub) Changed(enabled bool) {
 	s.enabled, s.dirty = enabled, true
 }
 
+// Retire ends claiming for good; every connection of the subscription learns why and closes.
+func (s *Sub) Retire(err error) {
+	s.hub.mu.Lock()
+	s.enabled = false
+	members := append([]*Member(nil), s.rotation...)
+	s.hub.mu.Unlock()
+	for _, m := range members {
+		m.Fail(err)
+	}
+}
+
 // Holds is how many un-acked deliveries a connection has.
 func (s *Sub) Holds(session ids.ID) int {
 	s.hub.mu.Lock()

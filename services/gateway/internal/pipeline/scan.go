@@ -135,12 +135,16 @@ func (s *Scanner) refresh(ctx context.Context, namespaces []ids.ID) error {
 	for i, sub := range subs {
 		keys[i] = store.SubscriptionKey(sub.Key)
 	}
-	enabled, err := s.store.EnabledSubscriptions(ctx, keys)
+	standings, err := s.store.Standings(ctx, keys)
 	if err != nil {
 		return err
 	}
 	for _, sub := range subs {
-		sub.Changed(enabled[store.SubscriptionKey(sub.Key)])
+		if now := standings[store.SubscriptionKey(sub.Key)]; now.Retired != nil {
+			sub.Retire(now.Retired)
+		} else {
+			sub.Changed(now.Enabled)
+		}
 	}
 	return nil
 }

@@ -110,19 +110,19 @@ func (s *Server) open(ctx context.Context, conn *upgrade.Conn, peer upgrade.Peer
 	}
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
+	streams, now, err := s.Store.Streams(ctx, []ids.ID{peer.Caller.NamespaceID}) // before the subscription: a change after it is scanned
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(streams) != 1 {
+		return nil, nil, fmt.Errorf("namespace %s has no result stream", peer.Caller.NamespaceID)
+	}
 	sub, err := s.Store.GetSubscription(ctx, peer.Caller, *h.SubscriptionID)
 	if err == nil {
 		err = sub.Refuse()
 	}
 	if err != nil {
 		return nil, nil, err
-	}
-	streams, now, err := s.Store.Streams(ctx, []ids.ID{peer.Caller.NamespaceID})
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(streams) != 1 {
-		return nil, nil, fmt.Errorf("namespace %s has no result stream", peer.Caller.NamespaceID)
 	}
 	s.Hub.Introduce(streams[0], now)
 	sess := &session{server: s, conn: conn, peer: peer, id: ids.New(), queue: sub.QueueID}

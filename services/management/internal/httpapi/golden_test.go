@@ -123,6 +123,7 @@ func TestGoldenExchanges(t *testing.T) {
 	}
 	sub := g.document(t, queue)
 	g.rest(t, queue)
+	g.retirement(t)
 	g.schedules(t, queue)
 	g.errors(t, queue, sub)
 

@@ -31,6 +31,7 @@ func routes() []route {
 		{http.MethodGet, "/v1/queues/{id}", only(access.QueuesRead), nil, (*API).getQueue},
 
 		{http.MethodPost, "/v1/queues/{id}:configure", only(access.QueuesManage), nil, (*API).configureQueue},
+		{http.MethodPost, "/v1/queues/{id}:retire", only(access.QueuesManage), nil, (*API).retireQueue},
 
 		{http.MethodPost, "/v1/tasks", only(access.TasksSubmit), nil, (*API).submitTask},
 		{http.MethodPost, "/v1/tasks:batch", only(access.TasksSubmit), nil, (*API).submitTasks},
@@ -44,6 +45,7 @@ func routes() []route {
 		{http.MethodGet, "/v1/subscriptions", only(access.EventsRead), []string{"queue_id", "limit", "cursor"}, (*API).listSubscriptions},
 		{http.MethodGet, "/v1/subscriptions/{id}", only(access.EventsRead), nil, (*API).getSubscription},
 		{http.MethodPost, "/v1/subscriptions/{id}:configure", only(access.EventsManage), nil, (*API).configureSubscription},
+		{http.MethodPost, "/v1/subscriptions/{id}:retire", only(access.EventsManage), nil, (*API).retireSubscription},
 		{http.MethodGet, "/v1/subscriptions/{id}/deliveries", only(access.EventsRead), []string{"state", "limit", "cursor"}, (*API).listDeliveries},
 		{http.MethodGet, "/v1/subscriptions/{id}/deliveries/{delivery_id}", only(access.EventsRead), nil, (*API).getDelivery},
 		{http.MethodPost, "/v1/subscriptions/{id}/deliveries/{delivery_id}:retry", only(access.EventsManage), nil, (*API).retryDelivery},

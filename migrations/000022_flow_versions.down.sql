@@ -1,0 +1,2 @@
+DROP TABLE IF EXISTS flow_version_queues;
+DROP TABLE IF EXISTS flow_versions;

@@ -1,0 +1,2 @@
+DROP TABLE IF EXISTS flow_tasks;
+DROP TABLE IF EXISTS flow_steps;
