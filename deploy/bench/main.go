@@ -38,6 +38,7 @@ var scenarios = []scenario{
 	{"drain", "a full log through one subscription, 4 connections of capacity 32", drainRate},
 	{"flow", "tasks, pre-submitted, worked and their events delivered and acknowledged at once", flowRate},
 	{"taskflow", "tasks submitted and worked at once", taskFlowRate},
+	{"schedules", "10 000 schedules due in one minute, 2 management replicas", scheduleRate},
 	{"latency", "commit to handler at 100 events/s", latency},
 	{"sdk", "a full log through orbit.Consumer and through a hand-written client, in turn", sdkAgainstRaw},
 }

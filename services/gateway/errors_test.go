@@ -388,7 +388,7 @@ func lockSubscription(t *testing.T, db *storetest.DB, tenant storetest.Tenant, s
 	}
 }
 
-// cancelTask submits a task and cancels it: one task.cancelled in the log.
+// cancelledEvent submits a task and cancels it: one task.cancelled in the log.
 func cancelledEvent(t *testing.T, db *storetest.DB, tenant storetest.Tenant) {
 	t.Helper()
 	id, revision := db.Submit(t, tenant, `null`), ids.Counter(1)

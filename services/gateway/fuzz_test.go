@@ -340,7 +340,7 @@ func (a *attacker) read(ws *websocket.Conn, welcomed, over chan struct{}) {
 			return
 		}
 		if n := a.received.Add(1); n%16 == 0 || n < 1000 {
-			if err := describes(a.t, "serverFrame", data); err != nil {
+			if err := describes(a.t, eventFrames, "serverFrame", data); err != nil {
 				a.t.Errorf("seed %d: received %s: %v", a.seed, data, err)
 			}
 		}

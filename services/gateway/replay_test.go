@@ -101,11 +101,11 @@ func TestGoldenFramesMatchTheSchema(t *testing.T) {
 				if frame == nil {
 					continue
 				}
-				if err := describes(t, definition, frame); err != nil {
+				if err := describes(t, eventFrames, definition, frame); err != nil {
 					t.Errorf("%s step %d: %v", name, i+1, err)
 				}
 				other := map[string]string{"clientFrame": "serverFrame", "serverFrame": "clientFrame"}[definition]
-				if describes(t, other, frame) == nil {
+				if describes(t, eventFrames, other, frame) == nil {
 					t.Errorf("%s step %d: the schema also takes it the other way", name, i+1)
 				}
 			}
@@ -171,7 +171,7 @@ func (r *replay) run(step exchangeStep) {
 	switch {
 	case step.Client != nil:
 		text := r.fill(sorted(r.t, step.Client))
-		if err := describes(r.t, "clientFrame", []byte(text)); err != nil {
+		if err := describes(r.t, eventFrames, "clientFrame", []byte(text)); err != nil {
 			r.fatalf("%v", err)
 		}
 		r.write(conn, websocket.TextMessage, text)
@@ -182,7 +182,7 @@ func (r *replay) run(step exchangeStep) {
 		if err != nil {
 			r.fatalf("%v, want %s", err, step.Server)
 		}
-		if err := describes(r.t, "serverFrame", data); err != nil {
+		if err := describes(r.t, eventFrames, "serverFrame", data); err != nil {
 			r.fatalf("%s: %v", data, err)
 		}
 		got := sorted(r.t, data)
@@ -248,7 +248,7 @@ func (r *replay) happen(conn int, what string) {
 	case "the connection is lost":
 		err = r.conn(conn).NetConn().Close()
 	case "a task is cancelled":
-		cancelTask(r.t, r.db, r.tenant)
+		cancelledEvent(r.t, r.db, r.tenant)
 	case "the lease ends":
 		lapse(r.t, r.db, r.sub)
 	case "the subscription is paused":
