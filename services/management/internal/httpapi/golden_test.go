@@ -120,6 +120,7 @@ func TestGoldenExchanges(t *testing.T) {
 	sub := g.document(t, queue)
 	g.rest(t, queue)
 	g.retirement(t)
+	g.flows(t, queue)
 	g.errors(t, queue, sub)
 
 	files, err := filepath.Glob(goldenDir + "/*.json")
