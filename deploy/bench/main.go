@@ -35,6 +35,7 @@ var scenarios = []scenario{
 	{"drain", "a full log through one subscription, 4 connections of capacity 32", drainRate},
 	{"flow", "submit, work and consume at once", flowRate},
 	{"latency", "commit to handler at 100 events/s", latency},
+	{"flows", "3-step lines one at a time, then 1 000 diamonds of 10 steps at once", flowLoad},
 }
 
 func main() {
