@@ -40,6 +40,7 @@ var scenarios = []scenario{
 	{"taskflow", "tasks submitted and worked at once", taskFlowRate},
 	{"schedules", "10 000 schedules due in one minute, 2 management replicas", scheduleRate},
 	{"latency", "commit to handler at 100 events/s", latency},
+	{"flows", "3-step lines one at a time, then 1 000 diamonds of 10 steps at once", flowLoad},
 	{"sdk", "a full log through orbit.Consumer and through a hand-written client, in turn", sdkAgainstRaw},
 }
 

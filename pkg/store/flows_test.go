@@ -349,7 +349,7 @@ func (f *flowRig) checkOneTaskATry(t testing.TB) {
 		"tries with more than one task": "SELECT COUNT(*) FROM (SELECT 1 FROM flow_tasks GROUP BY namespace_id, run_id, step, try_number HAVING COUNT(*) > 1) x",
 		"links without a task":          "SELECT COUNT(*) FROM flow_tasks f LEFT JOIN tasks t ON t.namespace_id = f.namespace_id AND t.id = f.task_id WHERE t.id IS NULL",
 		"steps with a later try's task": "SELECT COUNT(*) FROM flow_tasks f JOIN flow_steps s USING (namespace_id, run_id, step) WHERE f.try_number > s.try_number",
-		"live tasks of final runs":      "SELECT COUNT(*) FROM flow_runs r JOIN flow_tasks f ON f.namespace_id = r.namespace_id AND f.run_id = r.id JOIN tasks t ON t.namespace_id = f.namespace_id AND t.id = f.task_id WHERE r.live = 0 AND t.finished_at IS NULL",
+		"live tasks of final runs":      "SELECT COUNT(*) FROM flow_runs r JOIN flow_tasks f ON f.namespace_id = r.namespace_id AND f.run_id = r.id JOIN tasks t ON t.namespace_id = f.namespace_id AND t.id = f.task_id WHERE r.live = 0 AND t.state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')",
 		"open steps of final runs":      "SELECT COUNT(*) FROM flow_runs r JOIN flow_steps s ON s.namespace_id = r.namespace_id AND s.run_id = r.id WHERE r.live = 0 AND s.state IN ('WAITING', 'SUBMITTED', 'NEEDS_REVIEW')",
 		"steps unlike their tasks": `SELECT COUNT(*) FROM flow_runs r JOIN flow_steps s ON s.namespace_id = r.namespace_id AND s.run_id = r.id
 JOIN flow_tasks f ON f.namespace_id = s.namespace_id AND f.run_id = s.run_id AND f.step = s.step AND f.try_number = s.try_number JOIN tasks t ON t.namespace_id = f.namespace_id AND t.id = f.task_id WHERE r.live = 0 AND t.state <> CAST(s.state AS CHAR)`,
