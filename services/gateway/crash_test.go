@@ -152,6 +152,10 @@ func TestBacklogPlacesSurviveCrashes(t *testing.T) {
 					c.step(n)
 				}
 				c.resume()
+				if len(c.old) < crashes/gateways/4 {
+					t.Errorf("only %d deliveries were met", len(c.old))
+				}
+				t.Logf("%d deliveries in %d crashes", len(c.old), (crashes+i)/gateways)
 			})
 		}
 	})
