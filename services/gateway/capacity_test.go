@@ -30,7 +30,7 @@ func numberFromEnv(t *testing.T, name string, small int) int {
 // is asked at every receipt and every few milliseconds in between. Full size: ORBIT_CAPACITY_EVENTS=10000.
 func TestCapacityHoldsOverTwoGateways(t *testing.T) {
 	t.Parallel()
-	events := numberFromEnv(t, "ORBIT_CAPACITY_EVENTS", 1000)
+	events := numberFromEnv(t, "ORBIT_CAPACITY_EVENTS", 2000)
 	db := storetest.New(t)
 	tenant := db.Tenant(t)
 	sub := db.Subscribe(t, tenant, subscription.Create{})
