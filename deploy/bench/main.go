@@ -35,9 +35,17 @@ var scenarios = []scenario{
 	{"drain", "a full log through one subscription, 4 connections of capacity 32", drainRate},
 	{"flow", "submit, work and consume at once", flowRate},
 	{"latency", "commit to handler at 100 events/s", latency},
+	{"idle", "128 attached subscriptions and no events", idle},
+	{"connections", "5000 idle connections, beside as many of a bare WebSocket server", connections},
+	{"pings", "pings of 20 connections beside 10 000 acks/s on another", pings},
+	{"fairness", "1 event/s of one application beside 100 000 ready events and 20 connections of another; a claim blocked for 5 s", fairness},
 }
 
 func main() {
+	if os.Getenv(envBare) != "" {
+		serveBare()
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx); err != nil {
@@ -106,7 +114,7 @@ func measure(ctx context.Context, o options, sc scenario) (result, error) {
 }
 
 func onFreshStack(ctx context.Context, o options, sc scenario) (metrics []metric, err error) {
-	s, err := startStack(ctx, o.bin)
+	s, err := startStack(ctx, o.bin, environs[sc.name]...)
 	if err != nil {
 		return nil, err
 	}
