@@ -34,29 +34,10 @@ func pings(ctx context.Context, s *stack, scale int) ([]metric, error) {
 	}
 	got := make(chan proof, 8)
 	var answered atomic.Int64
-	failed := make(chan error, others+2)
+	failed := make(chan error, 2)
 	go func() { failed <- flooder.read(func(p proof) { got <- p }, func() { answered.Add(1) }) }()
 	p := <-got
-	length := time.Duration(max(20*scale/100, 3)) * time.Second
-	flood, cancel := context.WithTimeout(ctx, length)
-	defer cancel()
-	go func() {
-		tick := time.NewTicker(5 * time.Millisecond)
-		defer tick.Stop()
-		began, sent := time.Now(), 0
-		for flood.Err() == nil {
-			<-tick.C
-			for due := int(time.Since(began).Seconds() * rate); sent < due && flood.Err() == nil; sent++ {
-				if _, err := flooder.ack(p); err != nil {
-					failed <- err
-					return
-				}
-			}
-		}
-	}()
-	var late timings
-	var running sync.WaitGroup
-	began := time.Now()
+	var neighbours []*socket
 	for range others {
 		c, err := s.open(t, subs[1], 1)
 		if err != nil {
@@ -64,16 +45,68 @@ func pings(ctx context.Context, s *stack, scale int) ([]metric, error) {
 		}
 		defer c.ws.Close()
 		go c.read(func(proof) {}, nil) //nolint:errcheck // a ping on it says so
-		running.Go(func() { c.pingUntil(flood, 50*time.Millisecond, &late, failed) })
+		neighbours = append(neighbours, c)
 	}
-	running.Wait()
+	length := time.Duration(max(20*scale/100, 3)) * time.Second
+	alone, err := pingAll(ctx, length/2, neighbours)
+	if err != nil {
+		return nil, err
+	}
+	flood, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		if err := flooder.ackAtRate(flood, p, rate); err != nil {
+			failed <- err
+		}
+	}()
+	began := time.Now()
+	beside, err := pingAll(ctx, length, neighbours)
+	if err != nil {
+		return nil, err
+	}
 	acks := perSecond("acks on one connection", int(answered.Load()), time.Since(began))
 	select {
 	case err := <-failed:
 		return nil, err
 	default:
 	}
-	return append([]metric{acks}, append(percentiles("ping of others", late.all), loadAverage())...), nil
+	out := append([]metric{acks}, percentiles("ping of others before", alone)...)
+	return append(append(out, percentiles("ping of others meanwhile", beside)...), loadAverage()), nil
+}
+
+// ackAtRate repeats an ack, as far as the gateway takes them, until ctx ends.
+func (c *socket) ackAtRate(ctx context.Context, p proof, rate float64) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	began, sent := time.Now(), 0
+	for ctx.Err() == nil {
+		<-tick.C
+		for due := int(time.Since(began).Seconds() * rate); sent < due && ctx.Err() == nil; sent++ {
+			if _, err := c.ack(p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// pingAll pings on all these connections for a while and returns how long each ping took.
+func pingAll(ctx context.Context, length time.Duration, sockets []*socket) ([]time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, length)
+	defer cancel()
+	var late timings
+	failed := make(chan error, len(sockets))
+	var running sync.WaitGroup
+	for _, c := range sockets {
+		running.Go(func() { c.pingUntil(ctx, 50*time.Millisecond, &late, failed) })
+	}
+	running.Wait()
+	select {
+	case err := <-failed:
+		return nil, err
+	default:
+		return late.all, nil
+	}
 }
 
 // timings are gathered from several goroutines.
@@ -114,6 +147,13 @@ func fairness(ctx context.Context, s *stack, scale int) ([]metric, error) {
 		return nil, err
 	}
 	defer quiet.c.ws.Close()
+	for range 20 {
+		if err := quiet.event(ctx); err != nil {
+			return nil, err
+		}
+	}
+	alone := percentiles("commit to delivery before", quiet.late.all)
+	quiet.late.all = nil
 	busy, drained, err := s.busyTenant(ctx, scaled(100_000, scale))
 	if err != nil {
 		return nil, err
@@ -128,7 +168,7 @@ func fairness(ctx context.Context, s *stack, scale int) ([]metric, error) {
 	}
 	rate := perSecond("deliveries of the busy one", int(drained.Load()-before), time.Since(began))
 	busy()
-	out := append([]metric{rate}, percentiles("commit to delivery of the quiet one", quiet.late.all)...)
+	out := append(append([]metric{rate}, alone...), percentiles("commit to delivery meanwhile", quiet.late.all)...)
 	load := loadAverage()
 	blocked, err := s.blockedClaim(ctx, quiet)
 	if err != nil {
@@ -228,6 +268,10 @@ func (s *stack) blockedClaim(ctx context.Context, quiet *quietTenant) ([]metric,
 	}
 	defer pinger.ws.Close()
 	go pinger.read(func(proof) {}, nil) //nolint:errcheck // a ping on it says so
+	alone, err := pingAll(ctx, length, []*socket{pinger, victim.c})
+	if err != nil {
+		return nil, err
+	}
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -241,26 +285,29 @@ func (s *stack) blockedClaim(ctx context.Context, quiet *quietTenant) ([]metric,
 	}
 	window, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
-	var pinged timings
-	failed := make(chan error, 2)
-	var running sync.WaitGroup
-	running.Go(func() { pinger.pingUntil(window, 20*time.Millisecond, &pinged, failed) })
-	running.Go(func() { victim.c.pingUntil(window, 20*time.Millisecond, &pinged, failed) }) // also on the blocked one
 	quiet.acks.all = nil
+	var pinged []time.Duration
+	failed := make(chan error, 1)
+	go func() {
+		var err error
+		pinged, err = pingAll(ctx, length, []*socket{pinger, victim.c}) // also on the blocked one
+		failed <- err
+	}()
 	for window.Err() == nil {
 		if err := quiet.event(ctx); err != nil {
 			return nil, err
 		}
 	}
-	running.Wait()
-	select {
-	case err := <-failed:
+	if err := <-failed; err != nil {
 		return nil, err
+	}
+	select {
 	case <-victim.got:
 		return nil, errors.New("the blocked claim went through")
 	default:
 	}
-	return append(percentiles("ping beside a blocked claim", pinged.all), percentiles("ack beside a blocked claim", quiet.acks.all)...), nil
+	out := append(percentiles("ping before", alone), percentiles("ping beside a blocked claim", pinged)...)
+	return append(out, percentiles("ack beside a blocked claim", quiet.acks.all)...), nil
 }
 
 // appendEvents commits n events straight into a namespace's log, a thousand a statement: a load for
