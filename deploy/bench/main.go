@@ -42,6 +42,10 @@ var scenarios = []scenario{
 	{"latency", "commit to handler at 100 events/s", latency},
 	{"flows", "3-step lines one at a time, then 1 000 diamonds of 10 steps at once", flowLoad},
 	{"sdk", "a full log through orbit.Consumer and through a hand-written client, in turn", sdkAgainstRaw},
+	{"idle", "128 attached subscriptions and no events", idle},
+	{"connections", "5000 idle connections, beside as many of a bare WebSocket server", connections},
+	{"pings", "pings of 20 connections beside 10 000 acks/s on another", pings},
+	{"fairness", "1 event/s of one application beside 100 000 ready events and 20 connections of another; a claim blocked for 5 s", fairness},
 }
 
 // measurement is a scenario or a rival's.
@@ -62,6 +66,10 @@ func measurements() []measurement {
 }
 
 func main() {
+	if os.Getenv(envBare) != "" {
+		serveBare()
+		return
+	}
 	debug.SetGCPercent(400) // the client's collector is not what is measured
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -132,7 +140,7 @@ func measure(ctx context.Context, o options, m measurement) (result, error) {
 }
 
 func onFreshStack(ctx context.Context, o options, sc scenario) (metrics []metric, err error) {
-	s, err := startStack(ctx, o.bin)
+	s, err := startStack(ctx, o.bin, environs[sc.name]...)
 	if err != nil {
 		return nil, err
 	}

@@ -26,14 +26,16 @@ type stack struct {
 	gateway   string
 	token     string
 	db        *sql.DB
+
+	management, dsn, namespace string
 }
 
-func startStack(ctx context.Context, bin string) (*stack, error) {
+func startStack(ctx context.Context, bin string, environ ...string) (*stack, error) {
 	home, err := os.MkdirTemp("", "orbit-bench-")
 	if err != nil {
 		return nil, err
 	}
-	s := &stack{bin: bin, home: home}
+	s := &stack{bin: bin, home: home, environ: environ}
 	for _, name := range []string{"ORBIT_MANAGEMENT_ADDR", "ORBIT_GATEWAY_ADDR"} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -73,6 +75,7 @@ func (s *stack) connect() error {
 		env[name] = strings.Trim(value, "'")
 	}
 	s.gateway, s.token = env["ORBIT_GATEWAY_URL"], env["ORBIT_TOKEN"]
+	s.management, s.dsn, s.namespace = env["ORBIT_MANAGEMENT_URL"], env["ORBIT_DSN"], env["ORBIT_NAMESPACE_ID"]
 	s.client, err = orbit.NewClient(env["ORBIT_MANAGEMENT_URL"], s.token)
 	if err == nil {
 		s.db, err = sql.Open("mysql", env["ORBIT_DSN"])

@@ -192,7 +192,8 @@ func stepResults(ctx context.Context, tx *sqlx.Tx, namespace ids.ID, ready []rea
 		Result []byte `db:"result"`
 	}
 	err := tx.SelectContext(ctx, &rows, `
-SELECT f.run_id, f.step, t.result FROM flow_tasks f FORCE INDEX (flow_tasks_try) STRAIGHT_JOIN tasks t ON t.namespace_id = f.namespace_id AND t.id = f.task_id
+SELECT f.run_id, f.step, COALESCE(t.result, a.result) AS result FROM flow_tasks f FORCE INDEX (flow_tasks_try)
+STRAIGHT_JOIN tasks t ON t.namespace_id = f.namespace_id AND t.id = f.task_id LEFT JOIN attempts a ON a.namespace_id = t.namespace_id AND a.id = t.current_attempt_id
 WHERE f.namespace_id = ? AND (`+anyOf("(f.run_id = ? AND f.step = ? AND f.try_number = ?)", n)+")", args...)
 	if err != nil {
 		return nil, fmt.Errorf("read %d results: %w", n, err)

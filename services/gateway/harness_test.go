@@ -21,6 +21,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(envProcess) != "" { // this process is a gateway that a test may kill
+		gatewayProcess()
+		return
+	}
 	code := storetest.Main(m)
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
