@@ -48,7 +48,7 @@ func idle(ctx context.Context, s *stack, scale int) ([]metric, error) {
 	if err != nil {
 		return nil, err
 	}
-	database, err := s.process("mariadbd")
+	database, err := s.process(databaseProgram)
 	if err != nil {
 		return nil, err
 	}

@@ -1,90 +1,98 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
+
+	ps "github.com/shirou/gopsutil/v4/process"
 )
 
-// process is one of the stack's, looked at through /proc: these numbers exist on Linux only.
-type process int
+// process is one whose cost is measured.
+type process int32
 
-// process finds a child of the stack by its name.
+// process finds a child of the stack by the start of its name: the system may cut names short.
 func (s *stack) process(name string) (process, error) {
 	text, err := os.ReadFile(filepath.Join(s.home, "stack.pid"))
 	if err != nil {
 		return 0, err
 	}
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil || len(stats) == 0 {
-		return 0, fmt.Errorf("this scenario needs /proc (%v)", err)
-	}
-	parent := strings.TrimSpace(string(text))
-	for _, path := range stats {
-		comm, fields, err := readStat(path)
-		if err == nil && comm == name && fields[1] == parent {
-			return toProcess(filepath.Base(filepath.Dir(path)))
-		}
-	}
-	return 0, fmt.Errorf("process %s has no child called %s", parent, name)
-}
-
-func toProcess(text string) (process, error) {
-	pid, err := strconv.Atoi(text)
-	return process(pid), err
-}
-
-// readStat returns the name and the fields after it, state first.
-func readStat(path string) (string, []string, error) {
-	b, err := os.ReadFile(path)
+	pid, err := strconv.ParseInt(string(text), 10, 32)
 	if err != nil {
-		return "", nil, err
+		return 0, fmt.Errorf("stack.pid: %w", err)
 	}
-	open, end := strings.IndexByte(string(b), '('), strings.LastIndexByte(string(b), ')')
-	if open < 0 || end < open {
-		return "", nil, fmt.Errorf("%s: unknown format", path)
-	}
-	fields := strings.Fields(string(b[end+1:]))
-	if len(fields) < 22 {
-		return "", nil, fmt.Errorf("%s: %d fields", path, len(fields))
-	}
-	return string(b[open+1 : end]), fields, nil
-}
-
-// ticks a second of /proc's CPU times; the kernel's user-visible rate on every architecture of Go.
-const ticks = 100
-
-// cpu is the time it has used so far.
-func (p process) cpu() (time.Duration, error) {
-	_, fields, err := readStat(fmt.Sprintf("/proc/%d/stat", p))
+	parent, err := ps.NewProcess(int32(pid))
 	if err != nil {
 		return 0, err
 	}
-	user, err1 := strconv.Atoi(fields[11])
-	system, err2 := strconv.Atoi(fields[12])
-	if err1 != nil || err2 != nil {
-		return 0, fmt.Errorf("process %d: no CPU times in %v", p, fields)
+	children, err := parent.Children()
+	if err != nil {
+		return 0, fmt.Errorf("processes of the stack: %w", err)
 	}
-	return time.Duration(user+system) * time.Second / ticks, nil
+	for _, child := range children {
+		if called, err := child.Name(); err == nil && (strings.HasPrefix(called, name) || strings.HasPrefix(name, called)) {
+			return process(child.Pid), nil
+		}
+	}
+	return 0, fmt.Errorf("process %d has no child called %s", pid, name)
+}
+
+// self is this process, which holds the clients.
+func self() process { return process(os.Getpid()) } //nolint:gosec // a process id fits
+
+// cpu is the time it has used so far.
+func (p process) cpu() (time.Duration, error) {
+	one, err := ps.NewProcess(int32(p))
+	if err != nil {
+		return 0, err
+	}
+	t, err := one.Times()
+	if err != nil {
+		return 0, err
+	}
+	return time.Duration((t.User + t.System) * float64(time.Second)), nil
 }
 
 // resident is its memory in KB.
 func (p process) resident() (float64, error) {
-	_, fields, err := readStat(fmt.Sprintf("/proc/%d/stat", p))
+	one, err := ps.NewProcess(int32(p))
 	if err != nil {
 		return 0, err
 	}
-	pages, err := strconv.Atoi(fields[21])
-	return float64(pages) * float64(os.Getpagesize()) / 1024, err
+	m, err := one.MemoryInfo()
+	if err != nil {
+		return 0, err
+	}
+	return float64(m.RSS) / 1024, nil
 }
+
+// cpuTimes is what each part of the stack, and the client, have used so far.
+func (s *stack) cpuTimes() (map[string]time.Duration, error) {
+	out := map[string]time.Duration{}
+	for part, name := range map[string]string{"database": databaseProgram, "gateway": "orbit-gateway", "management": "orbit-management"} {
+		p, err := s.process(name)
+		if err != nil {
+			return nil, err
+		}
+		if out[part], err = p.cpu(); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	out["client"], err = self().cpu()
+	return out, err
+}
+
+const databaseProgram = "mariadbd"
 
 // busyness of the machine, beside numbers that depend on it.
 func loadAverage() metric {
 	b, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
+	if errors.Is(err, os.ErrNotExist) {
 		return metric{"load average", -1, ""}
 	}
 	first, _, _ := strings.Cut(string(b), " ")

@@ -104,7 +104,7 @@ func (s *stack) counted(ctx context.Context, what string, n int, work func() err
 	if err != nil {
 		return nil, err
 	}
-	cpu, err := s.cpuSeconds()
+	cpu, err := s.cpuTimes()
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (s *stack) counted(ctx context.Context, what string, n int, work func() err
 		return nil, err
 	}
 	took := time.Since(began)
-	cpuAfter, err := s.cpuSeconds()
+	cpuAfter, err := s.cpuTimes()
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (s *stack) counted(ctx context.Context, what string, n int, work func() err
 		{"file syncs each", per("Innodb_data_fsyncs"), ""},
 	}
 	for _, part := range []string{"database", "gateway", "management", "client"} {
-		out = append(out, metric{"CPU each, " + part, (cpuAfter[part] - cpu[part]) * 1e6 / float64(n), "µs"})
+		out = append(out, metric{"CPU each, " + part, float64((cpuAfter[part] - cpu[part]).Microseconds()) / float64(n), "µs"})
 	}
 	return out, nil
 }

@@ -94,7 +94,7 @@ func (p *process) events(token string, sub ids.ID, capacity int) *socket {
 		dialer := websocket.Dialer{Subprotocols: []string{"orbit.events.v1"}, HandshakeTimeout: wait}
 		ws, _, err := dialer.Dial("ws://"+p.addr+"/v1/events/connect", map[string][]string{"Authorization": {"Bearer " + token}})
 		if err == nil {
-			s := &socket{t: p.t, ws: ws, events: true}
+			s := &socket{t: p.t, ws: ws, frames: eventFrames}
 			s.send("events.hello", map[string]any{"subscription_id": sub.String(), "capacity": capacity})
 			s.session = s.expect("events.welcome").SessionID
 			return s

@@ -44,7 +44,7 @@ func fuzzFor(t *testing.T) time.Duration {
 	return time.Duration(minutes * float64(time.Minute))
 }
 
-// Random and mutated frames from many connections at once, over real sockets: the gateway lives, never
+// Random and mutated frames from many connections of both sockets at once: the gateway lives, never
 // answers what the schema does not know, never closes with 1011, logs no error, leaks no goroutine and no
 // memory, and a well-behaved session beside it notices nothing. It runs alone, so that what it measures is
 // the gateway's. A failed run prints its seed; ORBIT_FUZZ_SEED repeats its choices.
@@ -65,7 +65,7 @@ func TestFuzzFrames(t *testing.T) {
 	}
 	for minute := time.Now().Add(time.Minute); minute.Before(end) && !t.Failed(); minute = minute.Add(time.Minute) {
 		time.Sleep(time.Until(minute))
-		t.Logf("heap %d KiB (with %d connections open), %d frames sent", heapInUse()>>10, f.node.g.eventDoor.Open(), f.sent.Load())
+		t.Logf("heap %d KiB (with %d connections open), %d frames sent", heapInUse()>>10, f.open(), f.sent.Load())
 	}
 	attackers.Wait()
 	pings, slowest := w.stop()
@@ -129,6 +129,7 @@ func newFuzz(t *testing.T) *fuzz {
 	for range 3 {
 		tenant := db.Tenant(t)
 		db.AppendEvents(t, tenant, 2000, `{"a":[1,2,3]}`)
+		db.QueueTasks(t, tenant, 2000)
 		f.tenants = append(f.tenants, tenant)
 		f.subs = append(f.subs, db.Subscribe(t, tenant, subscription.Create{FromSequence: new(ids.Counter), MaxPending: 1000, MaxAttempts: 100}))
 	}
@@ -144,7 +145,7 @@ func newFuzz(t *testing.T) *fuzz {
 	core, logs := observer.New(zap.InfoLevel)
 	f.log = logs
 	f.node = startNodeLogging(t, db, f.store, zap.New(core), func(c *config) {
-		c.EventConns, c.WriteTimeout = 1000, time.Second
+		c.EventConns, c.WorkerConns, c.WriteTimeout = 1000, 1000, time.Second
 	})
 	warm := f.node.events(f.quiet.Token, f.quietSub, 1) // pools and caches are filled before anything is measured
 	warm.ping()
@@ -152,11 +153,13 @@ func newFuzz(t *testing.T) *fuzz {
 	return f
 }
 
+func (f *fuzz) open() int { return f.node.g.eventDoor.Open() + f.node.g.workDoor.Open() }
+
 // settled waits until the attackers' connections have ended.
 func (f *fuzz) settled() {
-	for deadline := time.Now().Add(2 * wait); f.node.g.eventDoor.Open() > 0; {
+	for deadline := time.Now().Add(2 * wait); f.open() > 0; {
 		if time.Now().After(deadline) {
-			f.t.Fatalf("%d connections never ended", f.node.g.eventDoor.Open())
+			f.t.Fatalf("%d connections never ended", f.open())
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -195,7 +198,7 @@ func heapInUse() uint64 {
 func (f *fuzz) touched() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, what := range []string{"1008", "ack", "INVALID_ARGUMENT", "event.deliver"} {
+	for _, what := range []string{"1008", "ack", "INVALID_ARGUMENT", "event.deliver", "task.assign"} {
 		if f.counts[what] == 0 {
 			return false
 		}
@@ -255,12 +258,31 @@ func (w *witness) stop() (pings int, slowest time.Duration) {
 	return w.pings, w.slowest
 }
 
+// workerCommands are the worker socket's, with the placeholders of the golden exchanges.
+var workerCommands = func() (out []string) {
+	const proof = `"attempt_id":"33333333333333333333333333333333","epoch":"1","lease_secret":"` + zeroSecret + `"`
+	for frameType, body := range map[string]string{
+		"attempt.complete":  proof + `,"result":{"a":[1,2.50,"x"]}`,
+		"attempt.fail":      proof + `,"error":{"code":"E","message":"m"},"retryable":true,"retry_after_ms":0`,
+		"attempt.cancelled": proof,
+		"attempt.release":   proof,
+		"attempts.renew":    `"attempts":[{` + proof + `},{` + proof + `}]`,
+		"worker.ping":       ``,
+		"worker.hello":      `"queue_id":"` + goldenQueue + `","name":"w","capacity":1`,
+	} {
+		out = append(out, `{"protocol_version":"1","type":"`+frameType+`","message_id":"`+anID+`","session_id":"`+goldenSession+`","body":{`+body+`}}`)
+	}
+	slices.Sort(out)
+	return out
+}()
+
 // attacker is one client of ill will.
 type attacker struct {
 	*fuzz
 	rnd    *rand.Rand
 	tenant int
 	gentle bool // this connection damages bodies only
+	worker bool // and is the worker socket's
 
 	known sync.Mutex
 	bound map[string]string // the golden values' stand-ins: session, delivery, proof
@@ -274,14 +296,18 @@ func (a *attacker) attack() {
 		return
 	}
 	dialer := websocket.Dialer{Subprotocols: []string{"orbit.events.v1"}, HandshakeTimeout: wait}
-	ws, _, err := dialer.Dial(a.node.url+"/v1/events/connect", http.Header{"Authorization": {"Bearer " + a.tenants[a.tenant].Token}})
+	path := "/v1/events/connect"
+	if a.worker = a.rnd.IntN(4) == 0; a.worker {
+		path, dialer.Subprotocols = "/v1/workers/connect", []string{"orbit.workers.v1"}
+	}
+	ws, _, err := dialer.Dial(a.node.url+path, http.Header{"Authorization": {"Bearer " + a.tenants[a.tenant].Token}})
 	if err != nil {
 		a.t.Errorf("seed %d: dial: %v", a.seed, err)
 		return
 	}
 	defer ws.Close()
 	a.gentle = a.rnd.IntN(3) > 0
-	a.bound = map[string]string{goldenSubscription: a.subs[a.tenant].String()}
+	a.bound = map[string]string{goldenSubscription: a.subs[a.tenant].String(), goldenQueue: a.tenants[a.tenant].QueueID.String()}
 	welcomed, over := make(chan struct{}), make(chan struct{})
 	if a.rnd.IntN(50) > 0 { // else it reads nothing until it goes
 		go a.read(ws, welcomed, over)
@@ -291,6 +317,10 @@ func (a *attacker) attack() {
 	if a.rnd.IntN(8) > 0 {
 		hello := fmt.Sprintf(`{"protocol_version":"1","type":"events.hello","message_id":"%s","body":{"subscription_id":"%s","capacity":%d,"extensions":["generation"]}}`,
 			ids.New(), a.subs[a.tenant], 1+a.rnd.IntN(32))
+		if a.worker {
+			hello = fmt.Sprintf(`{"protocol_version":"1","type":"worker.hello","message_id":"%s","body":{"queue_id":"%s","name":"w","capacity":%d}}`,
+				ids.New(), a.tenants[a.tenant].QueueID, 1+a.rnd.IntN(32))
+		}
 		_ = ws.WriteMessage(websocket.TextMessage, []byte(hello))
 		select {
 		case <-welcomed:
@@ -339,7 +369,7 @@ func (a *attacker) read(ws *websocket.Conn, welcomed, over chan struct{}) {
 			}
 			return
 		}
-		if n := a.received.Add(1); n%16 == 0 || n < 1000 {
+		if n := a.received.Add(1); !a.worker && (n%16 == 0 || n < 1000) {
 			if err := describes(a.t, eventFrames, "serverFrame", data); err != nil {
 				a.t.Errorf("seed %d: received %s: %v", a.seed, data, err)
 			}
@@ -352,12 +382,15 @@ func (a *attacker) read(ws *websocket.Conn, welcomed, over chan struct{}) {
 		}
 		a.known.Lock()
 		switch f.Type {
-		case "events.welcome":
+		case "events.welcome", "worker.welcome":
 			a.bound[goldenSession] = f.SessionID
 			close(welcomed)
 		case "event.deliver":
 			d := decode[delivered](a.t, f.Body)
 			a.bound["33333333333333333333333333333333"], a.bound[zeroSecret] = d.Delivery.ID, d.LeaseSecret
+		case "task.assign":
+			d := decode[assigned](a.t, f.Body)
+			a.bound["33333333333333333333333333333333"], a.bound[zeroSecret] = d.Attempt.ID, d.LeaseSecret
 		}
 		a.known.Unlock()
 	}
@@ -429,7 +462,10 @@ func (a *attacker) attackUpgrade() {
 // frame is a golden frame with this connection's values, mostly mutated.
 func (a *attacker) frame() []byte {
 	corpus := a.corpus
-	if a.gentle {
+	switch {
+	case a.worker:
+		corpus = workerCommands
+	case a.gentle:
 		corpus = a.commands
 	}
 	pick := func() string { return corpus[a.rnd.IntN(len(corpus))] }

@@ -148,7 +148,7 @@ func (g *gateway) drain(ctx context.Context) {
 	g.workDoor.Admit(false)
 	g.hub.Drain()
 	g.pool.Drain()
-	g.claims.Wait()
+	g.claims.Close()
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.DrainTimeout)
 	defer cancel()
 	var both sync.WaitGroup

@@ -11,12 +11,14 @@ type Batcher[K comparable, T any] struct {
 
 	mu      sync.Mutex
 	waiting map[K][]T // a key is here exactly while a goroutine works for it
-	running sync.WaitGroup
+	idle    sync.Cond // waiting has become empty
 }
 
 // NewBatcher lets inFlight keys commit at once.
 func NewBatcher[K comparable, T any](inFlight int, size func([]T) int, commit func(K, []T)) *Batcher[K, T] {
-	return &Batcher[K, T]{slots: make(chan struct{}, inFlight), size: size, commit: commit, waiting: map[K][]T{}}
+	b := &Batcher[K, T]{slots: make(chan struct{}, inFlight), size: size, commit: commit, waiting: map[K][]T{}}
+	b.idle.L = &b.mu
+	return b
 }
 
 // Add queues items and returns at once. Callers bound what one connection has outstanding.
@@ -26,13 +28,11 @@ func (b *Batcher[K, T]) Add(key K, items ...T) {
 	waiting, working := b.waiting[key]
 	b.waiting[key] = append(waiting, items...)
 	if !working {
-		b.running.Add(1)
 		go b.work(key)
 	}
 }
 
 func (b *Batcher[K, T]) work(key K) {
-	defer b.running.Done()
 	for {
 		b.slots <- struct{}{} // taken per batch, so that a busy key does not keep others out
 		batch := b.take(key)
@@ -52,6 +52,9 @@ func (b *Batcher[K, T]) take(key K) []T {
 	waiting := b.waiting[key]
 	if len(waiting) == 0 {
 		delete(b.waiting, key)
+		if len(b.waiting) == 0 {
+			b.idle.Broadcast()
+		}
 		return nil
 	}
 	n := b.size(waiting)
@@ -59,5 +62,12 @@ func (b *Batcher[K, T]) take(key K) []T {
 	return waiting[:n:n]
 }
 
-// Wait returns when nothing is waiting; callers first see to it that nothing is added.
-func (b *Batcher[K, T]) Wait() { b.running.Wait() }
+// Wait returns at a moment when nothing is waiting or being committed. More may be added meanwhile,
+// which a sync.WaitGroup would not allow.
+func (b *Batcher[K, T]) Wait() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.waiting) > 0 {
+		b.idle.Wait()
+	}
+}

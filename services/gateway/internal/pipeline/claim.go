@@ -37,6 +37,7 @@ type Claims struct {
 	running  map[ids.ID]int
 	inFlight int
 	queued   int // waiting, without those in flight
+	closed   bool
 	turns    sync.WaitGroup
 }
 
@@ -83,7 +84,7 @@ func (c *Claims) enqueue(sub *hub.Sub) {
 
 // dispatch starts turns while there is room; called with the lock held.
 func (c *Claims) dispatch() {
-	for i := 0; i < len(c.ring) && c.inFlight < c.limits.InFlight; {
+	for i := 0; i < len(c.ring) && c.inFlight < c.limits.InFlight && !c.closed; {
 		app := c.ring[i]
 		if c.running[app] >= c.limits.PerApp {
 			i++
@@ -142,5 +143,10 @@ func (c *Claims) turn(sub *hub.Sub) (gather time.Duration) {
 	return 0
 }
 
-// Wait returns when no turn is in flight; after hub.Drain none begins.
-func (c *Claims) Wait() { c.turns.Wait() }
+// Close begins no further turn and returns when none is in flight.
+func (c *Claims) Close() {
+	c.mu.Lock()
+	c.closed = true // a scan may have found something due just before the hub was drained
+	c.mu.Unlock()
+	c.turns.Wait()
+}
