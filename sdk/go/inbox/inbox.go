@@ -2,7 +2,28 @@
 // event id is the key, and the row commits in the same transaction as the receiver's own writes. That makes
 // at-least-once delivery harmless and lets the receiver acknowledge only what is safe.
 //
-// It needs database/sql with a MySQL, MariaDB or PostgreSQL driver of the receiver's choice.
+// It needs database/sql with a MySQL, MariaDB or PostgreSQL driver of the receiver's choice. [Inbox.Schema] is
+// the table's statement, for the receiver's own migrations.
+//
+// # Work that does not fit the transaction
+//
+// A handler should end soon after the commit: what takes long, or acts outside the database (an e-mail, a call
+// of another service), goes into an outbox, a table of the receiver's own that is written in the same
+// transaction as the inbox row:
+//
+//	CREATE TABLE outbox (
+//	  id       BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY,
+//	  event_id BINARY(16) NOT NULL,
+//	  payload  MEDIUMBLOB NOT NULL,
+//	  tries    INT UNSIGNED NOT NULL DEFAULT 0,
+//	  due_at   DATETIME(6) NOT NULL,
+//	  KEY outbox_due (due_at, id)
+//	)
+//
+// The delivery is acknowledged when that has committed, and Orbit has done its part. A loop of the receiver
+// then takes due rows (SELECT … FOR UPDATE SKIP LOCKED lets several loops share them), does the work, and
+// deletes the row, or moves due_at on after a failure. The work itself is at-least-once: give whatever is called
+// the event id as its idempotency key. The Outbox example is the whole of it.
 package inbox
 
 import (

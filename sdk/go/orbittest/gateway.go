@@ -38,7 +38,7 @@ func (s *Stack) StartGateway(tb testing.TB, env ...string) *Gateway {
 	tb.Cleanup(func() {
 		if g.cmd != nil {
 			_ = g.cmd.Process.Kill()
-			<-g.ended
+			_ = <-g.ended // it was killed
 		}
 	})
 	return g

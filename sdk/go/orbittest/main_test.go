@@ -11,17 +11,23 @@ import (
 	"git.yuntuo.hk/k2safe/orbit/sdk/go/orbittest"
 )
 
-// stack is the real one that all tests here share.
-var stack *orbittest.Stack
+// stack is the real one that all tests here share; bin is where its programs are.
+var (
+	stack *orbittest.Stack
+	bin   string
+)
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) (code int) {
-	if os.Getenv(childRole) != "" {
+	switch os.Getenv(childRole) {
+	case "drain":
 		return drainingChild()
+	case "owner":
+		return owningChild()
 	}
-	bin, err := programs()
-	if err != nil {
+	var err error
+	if bin, err = programs(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
