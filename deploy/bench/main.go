@@ -36,6 +36,7 @@ var scenarios = []scenario{
 	{"flow", "submit, work and consume at once", flowRate},
 	{"schedules", "10 000 schedules due in one minute, 2 management replicas", scheduleRate},
 	{"latency", "commit to handler at 100 events/s", latency},
+	{"flows", "3-step lines one at a time, then 1 000 diamonds of 10 steps at once", flowLoad},
 }
 
 func main() {

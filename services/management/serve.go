@@ -43,11 +43,11 @@ func run(ctx context.Context, cfg config) error {
 		}
 		return db.Ping(ctx)
 	}
-	handler := httpapi.New(db, httpserver.NewHealth(ctx, ready), log, httpapi.Options{MaxInFlight: cfg.MaxInFlight, Admit: fits.Load})
+	sweeps := background.New(db, log, background.Config{Attempts: cfg.SweepInterval, ReceiptAge: cfg.ReceiptRetention})
+	handler := httpapi.New(db, httpserver.NewHealth(ctx, ready), log, httpapi.Options{MaxInFlight: cfg.MaxInFlight, Admit: fits.Load, RunMoved: sweeps.RunMoved})
 	if cfg.ConsolePassword != "" {
 		handler = withConsole(handler, console.New(db, string(cfg.ConsolePassword), log))
 	}
-	sweeps := background.New(db, log, background.Config{Attempts: cfg.SweepInterval, ReceiptAge: cfg.ReceiptRetention})
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {

@@ -26,11 +26,14 @@ type Config struct {
 }
 
 // Work is all loops of one process.
-type Work struct{ loops []*loop }
+type Work struct {
+	loops []*loop
+	flows *flows
+}
 
 // New prepares the loops; nothing runs yet.
 func New(s *store.Store, log *zap.Logger, cfg Config) *Work {
-	return &Work{loops: append([]*loop{
+	return &Work{flows: newFlows(s, log), loops: append([]*loop{
 		{
 			name: "lost attempts", every: cfg.Attempts, batch: attemptBatch, log: log,
 			step: func(ctx context.Context) (int, error) { return s.SweepAttempts(ctx, attemptBatch) },
@@ -48,6 +51,10 @@ func (w *Work) Run(ctx context.Context) error {
 	for _, l := range w.loops {
 		running.Go(func() { l.run(ctx) })
 	}
+	running.Go(func() { w.flows.run(ctx) })
 	running.Wait()
 	return nil
 }
+
+// RunMoved tells that this process has started or moved a run, so that its progress is not waited for.
+func (w *Work) RunMoved() { w.flows.hint() }

@@ -29,6 +29,7 @@ type Options struct {
 	Timeout     time.Duration // of one request, DefaultTimeout when 0
 	MaxInFlight int           // requests at once on this node, DefaultMaxInFlight when 0
 	Admit       func() bool   // false refuses calls as UNAVAILABLE; nil admits all
+	RunMoved    func()        // hears that a flow's run was started or moved; may be nil
 }
 
 // API serves the routes. It is safe for concurrent use.
@@ -37,6 +38,7 @@ type API struct {
 	log     *zap.Logger
 	timeout time.Duration
 	admit   func() bool
+	moved   func()
 	places  chan struct{}
 	table   []route
 	public  map[string]http.HandlerFunc // without credential or envelope
@@ -57,7 +59,10 @@ func newAPI(s *store.Store, log *zap.Logger, o Options, table []route) *API {
 	if o.Admit == nil {
 		o.Admit = func() bool { return true }
 	}
-	return &API{store: s, log: log, timeout: o.Timeout, admit: o.Admit, places: make(chan struct{}, o.MaxInFlight), table: table}
+	if o.RunMoved == nil {
+		o.RunMoved = func() {}
+	}
+	return &API{store: s, log: log, timeout: o.Timeout, admit: o.Admit, moved: o.RunMoved, places: make(chan struct{}, o.MaxInFlight), table: table}
 }
 
 func (a *API) engine(health *httpserver.Health) *gin.Engine {

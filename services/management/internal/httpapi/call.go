@@ -17,6 +17,7 @@ type call struct {
 	requestID ids.ID
 	caller    *access.Caller
 	ids       map[string]ids.ID // of the path, by their names in the template
+	texts     map[string]string // what else is in the path: {version} and {step}
 	query     map[string]string
 	key       string // Idempotency-Key of a write
 	body      []byte // of a write
@@ -60,7 +61,7 @@ func requireAny(caller *access.Caller, actions []access.Action) error {
 }
 
 func (c *call) readShape(rt route, values []string, w http.ResponseWriter, r *http.Request, deadline time.Time) (err error) {
-	if c.ids, err = pathIDs(rt.params(), values); err != nil {
+	if c.ids, c.texts, err = pathParams(rt.params(), values); err != nil {
 		return err
 	}
 	if c.query, err = queryOf(r.URL.RawQuery, rt.query); err != nil {

@@ -125,6 +125,7 @@ func TestGoldenExchanges(t *testing.T) {
 	g.rest(t, queue)
 	g.retirement(t)
 	g.schedules(t, queue)
+	g.flows(t, queue)
 	g.errors(t, queue, sub)
 
 	files, err := filepath.Glob(goldenDir + "/*.json")

@@ -10,8 +10,8 @@ import (
 	"git.yuntuo.hk/k2safe/orbit/pkg/access"
 )
 
-// route is one endpoint. Its template is spelled as in the OpenAPI document: {name} is an id, and
-// what follows the last colon is a verb.
+// route is one endpoint. Its template is spelled as in the OpenAPI document: {name} is an id (but for
+// {version} and {step}), and what follows the last colon is a verb.
 type route struct {
 	method   string
 	template string
@@ -62,6 +62,19 @@ func routes() []route {
 		{http.MethodGet, "/v1/schedules/{id}/fires", only(access.SchedulesRead), []string{"limit", "cursor"}, (*API).listScheduleFires},
 
 		{http.MethodGet, "/v1/audit", []access.Action{access.EventsManage, access.QueuesManage}, []string{"limit", "cursor"}, (*API).listAudit},
+
+		{http.MethodPost, "/v1/flows", only(access.FlowsManage), nil, (*API).createFlow},
+		{http.MethodGet, "/v1/flows", only(access.FlowsRead), []string{"limit", "cursor"}, (*API).listFlows},
+		{http.MethodGet, "/v1/flows/{id}", only(access.FlowsRead), nil, (*API).getFlow},
+		{http.MethodPost, "/v1/flows/{id}:publish", only(access.FlowsManage), nil, (*API).publishFlow},
+		{http.MethodGet, "/v1/flows/{id}/versions/{version}", only(access.FlowsRead), nil, (*API).getFlowVersion},
+		{http.MethodPost, "/v1/flows/{id}/runs", only(access.FlowsStart), nil, (*API).startFlow},
+		{http.MethodGet, "/v1/flows/{id}/runs", only(access.FlowsRead), []string{"state", "limit", "cursor"}, (*API).listRuns},
+		{http.MethodGet, "/v1/runs/{id}", only(access.FlowsRead), nil, (*API).getRun},
+		{http.MethodPost, "/v1/runs/{id}:pause", only(access.FlowsManage), nil, (*API).pauseRun},
+		{http.MethodPost, "/v1/runs/{id}:resume", only(access.FlowsManage), nil, (*API).resumeRun},
+		{http.MethodPost, "/v1/runs/{id}:cancel", only(access.FlowsManage), nil, (*API).cancelRun},
+		{http.MethodPost, "/v1/runs/{id}/steps/{step}:retry", only(access.FlowsManage), nil, (*API).retryStep},
 	}
 }
 

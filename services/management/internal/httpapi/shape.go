@@ -37,17 +37,24 @@ func bearer(h http.Header) string {
 	return token
 }
 
-// pathIDs parses the ids of a path, in order of their names in the template.
-func pathIDs(names, values []string) (map[string]ids.ID, error) {
-	out := make(map[string]ids.ID, len(names))
+// isText has the names in templates that are no ids; their handlers check them.
+var isText = map[string]bool{"version": true, "step": true}
+
+// pathParams parses the ids of a path, in order of their names in the template, and passes its texts.
+func pathParams(names, values []string) (map[string]ids.ID, map[string]string, error) {
+	out, texts := make(map[string]ids.ID, len(names)), map[string]string{}
 	for i, name := range names {
+		if isText[name] {
+			texts[name] = values[i]
+			continue
+		}
 		id, err := ids.ParseID(values[i])
 		if err != nil {
-			return nil, errs.Invalid(name, "%v", err)
+			return nil, nil, errs.Invalid(name, "%v", err)
 		}
 		out[name] = id
 	}
-	return out, nil
+	return out, texts, nil
 }
 
 // queryOf accepts the named parameters, each at most once, and nothing else (R2.5).
