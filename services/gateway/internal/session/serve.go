@@ -84,21 +84,31 @@ const helloTimeout = 8 * time.Second
 
 // Serve runs one connection to its end.
 func (s *Server) Serve(ctx context.Context, conn *upgrade.Conn, peer upgrade.Peer) {
+	var sess *session
+	upgrade.Apart(func() { sess = s.greet(ctx, conn, peer) })
+	if sess == nil {
+		return
+	}
+	defer sess.detach()
+	err := conn.Run(sess)
+	s.Log.Debug("event connection ended", zap.Stringer("session_id", sess.id), zap.Stringer("request_id", peer.RequestID), zap.Error(err))
+}
+
+// greet takes the hello and answers it; nil if the connection has ended instead.
+func (s *Server) greet(ctx context.Context, conn *upgrade.Conn, peer upgrade.Peer) *session {
 	frame, ok := conn.Greet("events.hello")
 	if !ok {
-		return
+		return nil
 	}
 	var h hello
 	sess, sub, err := s.open(ctx, conn, peer, &frame, &h)
 	if err != nil {
 		conn.RefuseHello(s.Log, peer, &frame, err)
-		return
+		return nil
 	}
 	conn.Send(sess.welcome(&frame, &h, sub))
 	sess.attach(*h.Capacity, sub)
-	defer sess.detach()
-	err = conn.Run(sess)
-	s.Log.Debug("event connection ended", zap.Stringer("session_id", sess.id), zap.Stringer("request_id", peer.RequestID), zap.Error(err))
+	return sess
 }
 
 // open checks the hello: owner and queue scope of the subscription (R6.2).

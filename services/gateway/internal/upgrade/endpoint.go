@@ -58,7 +58,9 @@ var upgrader = websocket.Upgrader{
 // credential, then the node's room.
 func (e *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	request := ids.New()
-	peer, err := e.admit(r, request)
+	var peer Peer
+	var err error
+	Apart(func() { peer, err = e.admit(r, request) })
 	if err != nil {
 		e.refuse(w, request, err)
 		return
