@@ -53,7 +53,7 @@ func Open(dsn string, pool Pool) (*Store, error) {
 	// Under the 8 s of a request. MariaDB, which alone reads the comment, also ends a transaction whose
 	// process was frozen in the middle of it, so that its locks do not hold everybody for hours.
 	cfg.Params["innodb_lock_wait_timeout"] = "6 /*M!100300 , idle_transaction_timeout = 10 */"
-	cfg.Logger = &mysql.NopLogger{}              // every error is returned; the driver need not print it as well
+	cfg.Logger = &mysql.NopLogger{} // every error is returned; the driver need not print it as well
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("prepare database connector: %w", err)
