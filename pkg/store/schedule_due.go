@@ -26,9 +26,6 @@ const (
 	dueWindow = 4
 	// firingNamespaces is how many namespaces' transactions run at once; they share the commits' flushes.
 	firingNamespaces = 4
-	// firingIdle is after how many seconds the server gives up a transaction whose client says nothing:
-	// a replica that froze must not keep its schedules from the others.
-	firingIdle = 10
 )
 
 // FireDueSchedules settles the due fire times of up to limit schedules and returns of how many it did:
@@ -83,9 +80,6 @@ func (s *Store) fireDueOf(ctx context.Context, namespace ids.ID, schedules []ids
 	var broken error
 	err := s.InTx(ctx, func(tx *sqlx.Tx) error {
 		n, broken = 0, nil
-		if _, err := tx.ExecContext(ctx, "SET SESSION wait_timeout = ?", firingIdle); err != nil {
-			return fmt.Errorf("bound an idle transaction: %w", err)
-		}
 		locks, err := lockPayers(ctx, tx, namespace, schedules)
 		if err != nil {
 			return err
@@ -105,8 +99,7 @@ func (s *Store) fireDueOf(ctx context.Context, namespace ids.ID, schedules []ids
 			return err
 		}
 		n = len(f.moves)
-		_, err = tx.ExecContext(ctx, "SET SESSION wait_timeout = DEFAULT") // the pool keeps connections longer
-		return err
+		return nil
 	})
 	if err != nil {
 		return 0, err
