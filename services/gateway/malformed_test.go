@@ -38,7 +38,7 @@ func TestOffencesEndOnlyTheirConnection(t *testing.T) {
 	db := storetest.New(t)
 	tenant := db.Tenant(t)
 	core, logs := observer.New(zap.InfoLevel)
-	n := startNodeLogging(t, db, db.Gateway, zap.New(core), func(c *config) { c.EventConns = 200 })
+	n := startNodeLogging(t, db, db.Gateway, zap.New(core), func(c *config) { c.EventConns, c.IdleTimeout = 200, time.Hour })
 	o := &offender{t: t, node: n, tenant: tenant, sub: db.Subscribe(t, tenant, subscription.Create{})}
 	hasty := *o
 	hasty.node = startNodeLogging(t, db, db.Gateway, zap.New(core), func(c *config) { c.HelloTimeout = 50 * time.Millisecond })
