@@ -224,12 +224,11 @@ func (c *crasher) step(n int) {
 	for _, d := range got {
 		c.receive(s, d)
 	}
-	switch {
-	case n%20 == 10:
+	if n%20 == 10 {
 		c.node.kill()
 		c.check()
 		c.node.start()
-	default:
+	} else {
 		s.cut()
 	}
 	c.check()

@@ -58,14 +58,11 @@ var upgrader = websocket.Upgrader{
 // credential, then the node's room.
 func (e *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	request := ids.New()
-	var peer Peer
-	var err error
-	Apart(func() { peer, err = e.admit(r, request) })
+	peer, err := e.admit(r, request)
 	if err != nil {
 		e.refuse(w, request, err)
 		return
 	}
-	defer e.leave()
 	up := upgrader // a copy, so that the protocol and the answers are this endpoint's
 	up.Subprotocols = []string{e.Protocol}
 	up.Error = func(w http.ResponseWriter, _ *http.Request, status int, reason error) {
@@ -73,17 +70,23 @@ func (e *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ws, err := up.Upgrade(w, r, http.Header{"X-Request-ID": {request.String()}})
 	if err != nil { // answered, or the client is gone
+		e.leave()
 		e.Log.Debug("upgrade failed", zap.Stringer("request_id", request), zap.Error(err))
 		return
 	}
-	conn := newConn(ws, e.Limits)
+	// Not on the HTTP server's goroutine: it would keep the request, its buffers and a deep stack alive.
+	go e.serve(newConn(ws, e.Limits), peer)
+}
+
+func (e *Endpoint) serve(conn *Conn, peer Peer) {
+	defer e.leave()
 	defer conn.abandon()
 	defer func() {
 		if p := recover(); p != nil { // one connection's fault ends that connection
-			e.Log.Error("connection panicked", zap.Stringer("request_id", request), zap.Any("panic", p), zap.Stack("stack"))
+			e.Log.Error("connection panicked", zap.Stringer("request_id", peer.RequestID), zap.Any("panic", p), zap.Stack("stack"))
 		}
 	}()
-	e.Serve(context.WithoutCancel(r.Context()), conn, peer)
+	e.Serve(context.Background(), conn, peer)
 }
 
 func (e *Endpoint) admit(r *http.Request, request ids.ID) (Peer, error) {
