@@ -5,6 +5,7 @@
 //     acknowledges it after the handler has saved it. [DialEvents] is the connection beneath it.
 //   - [Worker] executes tasks of one queue. [DialWorker] is the connection beneath it.
 //   - Package inbox saves events exactly once per receiver in the receiver's own database.
+//   - Package orbittest gives tests a real Orbit of their own, or one in memory.
 //
 // Delivery is at-least-once: a closed connection, a late write or a lost answer can make the same event
 // arrive again. A receiver de-duplicates by [ResultEvent.ID] in its own transaction (package inbox does),

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Causes (context.Cause) with which a handler's context is cancelled, beside ErrDrainTimeout.
-var (
-	ErrCancelRequested = errors.New("orbit: the task's cancel was requested")
-)
+// ErrCancelRequested is the cause (context.Cause) with which a worker handler's context is cancelled when the
+// task's cancel was requested. Other causes are ErrAttemptLeaseLost, ErrDeliveryLeaseLost, ErrDraining and
+// ErrDrainTimeout.
+var ErrCancelRequested = errors.New("orbit: the task's cancel was requested")
 
 // Codes of failures that the SDK reports for a handler.
 const (
