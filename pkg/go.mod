@@ -13,6 +13,8 @@ require (
 
 require pgregory.net/rapid v1.3.0
 
+require github.com/robfig/cron/v3 v3.0.1
+
 require (
 	filippo.io/edwards25519 v1.1.0 // indirect
 	github.com/golang-migrate/migrate/v4 v4.20.1

@@ -34,6 +34,7 @@ var scenarios = []scenario{
 	{"tasks", "no-op tasks, pre-submitted, through 4 worker connections, events appended", taskRate},
 	{"drain", "a full log through one subscription, 4 connections of capacity 32", drainRate},
 	{"flow", "submit, work and consume at once", flowRate},
+	{"schedules", "10 000 schedules due in one minute, 2 management replicas", scheduleRate},
 	{"latency", "commit to handler at 100 events/s", latency},
 	{"flows", "3-step lines one at a time, then 1 000 diamonds of 10 steps at once", flowLoad},
 }

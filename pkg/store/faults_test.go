@@ -215,7 +215,7 @@ func (c *inTransaction) decide(query string) storetest.Fate {
 // C2: error 1213 at each statement of each write path re-runs the whole transaction, to the same answer.
 func TestADeadlockAnywhereReRunsTheWhole(t *testing.T) {
 	t.Parallel()
-	for _, path := range append(writePaths(), claims()...) {
+	for _, path := range append(append(writePaths(), claims()...), schedulePaths()...) {
 		t.Run(path.name, func(t *testing.T) {
 			t.Parallel()
 			db := storetest.New(t)
@@ -262,7 +262,7 @@ func TestADeadlockAnywhereReRunsTheWhole(t *testing.T) {
 // and repeats with the same key or proof: exactly one effect.
 func TestAConnectionThatDiesAroundCommit(t *testing.T) {
 	t.Parallel()
-	for _, path := range writePaths() {
+	for _, path := range append(writePaths(), schedulePaths()...) {
 		t.Run(path.name, func(t *testing.T) {
 			t.Parallel()
 			db := storetest.New(t)
@@ -299,7 +299,7 @@ func TestAConnectionThatDiesAroundCommit(t *testing.T) {
 func footprint(t *testing.T, db *storetest.DB, tenant storetest.Tenant) string {
 	t.Helper()
 	var b strings.Builder
-	for _, table := range []string{"receipts", "audit", "queues", "tasks", "ready_tasks", "task_labels", "permits", "attempts", "result_events", "subscriptions", "deliveries"} {
+	for _, table := range []string{"receipts", "audit", "queues", "tasks", "ready_tasks", "task_labels", "permits", "attempts", "result_events", "subscriptions", "deliveries", "schedules", "schedule_versions", "schedule_fires"} {
 		var n int
 		if err := db.SQL.QueryRow("SELECT COUNT(*) FROM "+table+" WHERE namespace_id = ?", tenant.NamespaceID[:]).Scan(&n); err != nil {
 			t.Fatal(err)

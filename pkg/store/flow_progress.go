@@ -277,12 +277,3 @@ func (s *Store) RestFlows(ctx context.Context) (int, error) {
 // version uses the queue in any step (R7.2).
 const liveRunsFrom = `flow_version_queues v STRAIGHT_JOIN flow_runs r FORCE INDEX (flow_runs_live)
 ON r.namespace_id = v.namespace_id AND r.live = 1 AND r.flow_id = v.flow_id AND r.version = v.version WHERE v.namespace_id = ? AND v.queue_id = ?`
-
-// liveRunsOf counts up to CountLimit of them. Hold the queue's row exclusively: a start holds it shared.
-func liveRunsOf(ctx context.Context, tx *sqlx.Tx, namespace, queue ids.ID) (n int, err error) {
-	err = tx.GetContext(ctx, &n, fmt.Sprintf("SELECT COUNT(*) FROM (SELECT 1 FROM %s LIMIT %d) l", liveRunsFrom, CountLimit), namespace, queue)
-	if err != nil {
-		return 0, fmt.Errorf("count live runs that use queue %s: %w", queue, err)
-	}
-	return n, nil
-}

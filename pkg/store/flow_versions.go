@@ -14,7 +14,7 @@ import (
 	"git.yuntuo.hk/k2safe/orbit/pkg/ids"
 )
 
-func insertVersion(ctx context.Context, tx *sqlx.Tx, w Write, id ids.ID, version int, plan *flow.Plan, steps []byte) error {
+func insertFlowVersion(ctx context.Context, tx *sqlx.Tx, w Write, id ids.ID, version int, plan *flow.Plan, steps []byte) error {
 	digest := sha256.Sum256(steps)
 	_, err := tx.ExecContext(ctx, `INSERT INTO flow_versions (namespace_id, flow_id, version, credential_id, digest, created_at, steps)
 VALUES (?, ?, ?, ?, ?, UTC_TIMESTAMP(6), ?)`, w.Caller.NamespaceID, id, version, w.Caller.CredentialID, digest[:], steps)

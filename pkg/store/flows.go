@@ -156,7 +156,7 @@ VALUES (?, ?, ?, 1, 1, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))`, w.Caller.NamespaceI
 		if err != nil {
 			return nil, auditRow{}, fmt.Errorf("insert flow: %w", err)
 		}
-		if err := insertVersion(ctx, tx, w, id, 1, plan, steps); err != nil {
+		if err := insertFlowVersion(ctx, tx, w, id, 1, plan, steps); err != nil {
 			return nil, auditRow{}, err
 		}
 		return flowSnapshot(ctx, tx, w.Caller, id, auditRow{Action: "flow.create"})
@@ -198,7 +198,7 @@ WHERE namespace_id = ? AND id = ? AND revision = ?`, w.Caller.NamespaceID, id, r
 		if err := changed(res, err, 1, "publish flow "+id.String()); err != nil {
 			return nil, auditRow{}, err
 		}
-		if err := insertVersion(ctx, tx, w, id, row.Version+1, plan, steps); err != nil {
+		if err := insertFlowVersion(ctx, tx, w, id, row.Version+1, plan, steps); err != nil {
 			return nil, auditRow{}, err
 		}
 		return flowSnapshot(ctx, tx, w.Caller, id, auditRow{Action: "flow.publish", Detail: reasonDetail(cmd.Reason)})

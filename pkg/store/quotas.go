@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/jmoiron/sqlx"
 
@@ -48,9 +49,23 @@ func checkQueued(ctx context.Context, tx *sqlx.Tx, c *access.Caller, limit, n in
 	return nil
 }
 
-// countQueued counts index entries, at most limit + 1 of them.
-func countQueued(ctx context.Context, tx *sqlx.Tx, c *access.Caller, limit int) (queued int, err error) {
-	err = tx.GetContext(ctx, &queued, `
+// queuedRoom locks the application's queued limit and returns how many more tasks it may queue.
+func queuedRoom(ctx context.Context, tx *sqlx.Tx, c *access.Caller) (int, error) {
+	limit, err := lockQueuedQuota(ctx, tx, c)
+	if err != nil {
+		return 0, err
+	}
+	if limit == 0 {
+		return math.MaxInt, nil
+	}
+	queued, err := countQueued(ctx, tx, c, limit)
+	return max(limit-queued, 0), err
+}
+
+// countQueued counts index entries, at most one more than limit of them.
+func countQueued(ctx context.Context, tx *sqlx.Tx, c *access.Caller, limit int) (int, error) {
+	var queued int
+	err := tx.GetContext(ctx, &queued, `
 SELECT COUNT(*) FROM (SELECT 1 FROM ready_tasks FORCE INDEX (ready_tasks_application) WHERE namespace_id = ? AND application_id = ? LIMIT ?) q`,
 		c.NamespaceID, c.ApplicationID, limit+1)
 	if err != nil {

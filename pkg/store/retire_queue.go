@@ -86,9 +86,10 @@ var dependants = []struct{ from, one, many string }{
 	{"tasks FORCE INDEX (tasks_state) WHERE namespace_id = ? AND queue_id = ? AND state = 'RUNNING'", "RUNNING task", "RUNNING tasks"},
 	{"tasks FORCE INDEX (tasks_state) WHERE namespace_id = ? AND queue_id = ? AND state = 'NEEDS_REVIEW'", "NEEDS_REVIEW task", "NEEDS_REVIEW tasks"},
 	{"permits WHERE namespace_id = ? AND queue_id = ?", "attempt in flight", "attempts in flight"},
+	{"schedules FORCE INDEX (schedules_state) WHERE namespace_id = ? AND queue_id = ? AND state = 'ENABLED'", "enabled schedule", "enabled schedules"},
+	{liveRunsFrom, "flow run that has not ended", "flow runs that have not ended"},
 	{"subscriptions FORCE INDEX (subscriptions_active) WHERE namespace_id = ? AND retired_at IS NULL AND queue_id = ?",
 		"subscription that is not retired", "subscriptions that are not retired"},
-	{liveRunsFrom, "flow run that has not ended", "flow runs that have not ended"},
 }
 
 func refuseUsed(ctx context.Context, tx *sqlx.Tx, namespace, id ids.ID) error {

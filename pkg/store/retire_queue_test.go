@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"strings"
 	"testing"
 
@@ -10,8 +11,10 @@ import (
 
 	"git.yuntuo.hk/k2safe/orbit/pkg/access"
 	"git.yuntuo.hk/k2safe/orbit/pkg/errs"
+	"git.yuntuo.hk/k2safe/orbit/pkg/flow"
 	"git.yuntuo.hk/k2safe/orbit/pkg/ids"
 	"git.yuntuo.hk/k2safe/orbit/pkg/queue"
+	"git.yuntuo.hk/k2safe/orbit/pkg/schedule"
 	"git.yuntuo.hk/k2safe/orbit/pkg/store"
 	"git.yuntuo.hk/k2safe/orbit/pkg/storetest"
 	"git.yuntuo.hk/k2safe/orbit/pkg/strictjson"
@@ -76,6 +79,34 @@ var blockersOfAQueue = []blocker{
 		execSQL(t, db, "UPDATE tasks SET state = 'FAILED', finished_at = updated_at WHERE id = ?", a.Task.ID[:]) // the permit alone
 		return func() { execSQL(t, db, "DELETE FROM permits WHERE attempt_id = ?", a.Attempt.ID[:]) }
 	}},
+	{"1 enabled schedule,", func(t *testing.T, db *storetest.DB, tenant storetest.Tenant) func() {
+		id := db.Schedule(t, tenant, schedule.Spec{Every: 3600})
+		db.DraftSchedule(t, tenant, schedule.Spec{Every: 3600}) // fires nothing, so it does not count
+		return func() {
+			_, err := db.Management.PauseSchedule(context.Background(), tenant.Write(), id, storetest.AtRevision(2))
+			must(t, err)
+		}
+	}},
+	{"3 flow runs that have not ended,", func(t *testing.T, db *storetest.DB, tenant storetest.Tenant) func() {
+		// Its step is one that is not reached: the run waits elsewhere, or is paused, or waits for a review.
+		elsewhere := &flowRig{db, newQueue(t, db, tenant)}
+		id := elsewhere.publish(t, elsewhere.step("a", `1`), flow.Step{Name: "b", QueueID: &tenant.QueueID, Input: strictjson.Raw(`1`), DependsOn: []string{"a"}})
+		review := elsewhere.start(t, id, `1`)
+		lost := elsewhere.lose(t)
+		running, paused := elsewhere.start(t, id, `1`), elsewhere.start(t, id, `1`)
+		must(t, elsewhere.command(t, paused, flow.Pause))
+		for run, state := range map[ids.ID]flow.State{review: flow.WaitingReview, running: flow.Running, paused: flow.Paused} {
+			if got := elsewhere.get(t, run).State; got != state {
+				t.Fatalf("run is %s, want %s", got, state)
+			}
+		}
+		return func() {
+			must(t, elsewhere.command(t, running, flow.Cancel))
+			must(t, elsewhere.command(t, paused, flow.Cancel))
+			resolveTask(t, db, tenant, lost, "failed")
+			elsewhere.follow(t)
+		}
+	}},
 	{"2 subscriptions that are not retired,", func(t *testing.T, db *storetest.DB, tenant storetest.Tenant) func() {
 		live, paused := db.Subscribe(t, tenant, subscription.Create{}), db.Subscribe(t, tenant, subscription.Create{})
 		execSQL(t, db, "UPDATE subscriptions SET enabled = 0 WHERE id = ?", paused[:])
@@ -105,13 +136,17 @@ func resolveTask(t *testing.T, db *storetest.DB, tenant storetest.Tenant, id ids
 	must(t, err)
 }
 
-// TestRetireQueueNamesAllThatUsesIt: every condition of R7.2 alone and in every combination, named
-// with its count and nothing else named; nothing changes. Once they are gone, it retires.
+// TestRetireQueueNamesAllThatUsesIt: every condition of R7.2 alone, with each other one, and all
+// together, named with its count and nothing else named; nothing changes. Once they are gone, it retires.
 func TestRetireQueueNamesAllThatUsesIt(t *testing.T) {
 	t.Parallel()
 	db := storetest.New(t)
 	home := db.Tenant(t)
-	for set := 1; set < 1<<len(blockersOfAQueue); set++ {
+	all := 1<<len(blockersOfAQueue) - 1
+	for set := 1; set <= all; set++ {
+		if bits.OnesCount(uint(set)) > 2 && set != all {
+			continue
+		}
 		tenant := newQueue(t, db, home)
 		var clear []func()
 		name := fmt.Sprintf("set %b", set)
@@ -154,6 +189,13 @@ func TestRetireQueue(t *testing.T) {
 	must(t, err)
 	a := db.Claim(t, tenant, 1)[0]
 	db.Complete(t, tenant, a, `2`)
+	drafted, paused := db.DraftSchedule(t, tenant, schedule.Spec{Every: 3600}), db.Schedule(t, tenant, schedule.Spec{Every: 3600})
+	_, err = db.Management.PauseSchedule(ctx, tenant.Write(), paused, storetest.AtRevision(2))
+	must(t, err)
+	flows := &flowRig{db, tenant}
+	known := flows.publish(t, flows.step("a", `1`))
+	ended := flows.start(t, known, `1`)
+	flows.fail(t)
 	retire := tenant.Write()
 	for _, revision := range []uint64{0, 2} {
 		wantUnchanged(t, db, "stale", errs.StateConflict, []string{"at revision 1"}, func() error {
@@ -180,6 +222,15 @@ func TestRetireQueue(t *testing.T) {
 	n, err := create.Normalise()
 	must(t, err)
 	live := newQueue(t, db, tenant).QueueID
+	draft := schedule.Create{Name: "late", QueueID: &tenant.QueueID, Spec: schedule.Spec{Every: 3600, Task: &schedule.Template{Input: strictjson.Raw(`1`)}}}
+	must(t, draft.Normalise())
+	steps := flow.Create{Name: "late", Steps: []flow.Step{
+		{Name: "a", QueueID: &live, Input: strictjson.Raw(`1`)}, {Name: "b", QueueID: &tenant.QueueID, Input: strictjson.Raw(`1`), DependsOn: []string{"a"}},
+	}}
+	plan, err := steps.Plan()
+	must(t, err)
+	begin := flow.Start{Input: strictjson.Raw(`1`)}
+	must(t, begin.Normalise())
 	one, off := ids.Counter(2), false
 	named := queue.Create{Name: "q"}
 	must(t, named.Normalise())
@@ -194,7 +245,23 @@ func TestRetireQueue(t *testing.T) {
 			_, _, err := db.Management.SubmitTasks(ctx, tenant.Write(), []task.Submit{good, sub})
 			return err
 		}},
-		"subscribe": {errs.ResourceRetired, func() error { _, err := db.Management.CreateSubscription(ctx, tenant.Write(), n); return err }},
+		"create schedule": {errs.ResourceRetired, func() error { _, err := db.Management.CreateSchedule(ctx, tenant.Write(), draft); return err }},
+		"publish schedule": {errs.ResourceRetired, func() error {
+			_, err := db.Management.PublishSchedule(ctx, tenant.Write(), drafted, storetest.AtRevision(1))
+			return err
+		}},
+		"resume schedule": {errs.ResourceRetired, func() error {
+			_, err := db.Management.ResumeSchedule(ctx, tenant.Write(), paused, storetest.AtRevision(3))
+			return err
+		}},
+		"run schedule now": {errs.ResourceRetired, func() error {
+			_, err := db.Management.RunSchedule(ctx, tenant.Write(), paused, storetest.AtRevision(3))
+			return err
+		}},
+		"create flow": {errs.ResourceRetired, func() error { _, err := db.Management.CreateFlow(ctx, tenant.Write(), "late", plan); return err }},
+		"start flow":  {errs.ResourceRetired, func() error { _, err := db.Management.StartFlow(ctx, tenant.Write(), known, begin); return err }},
+		"retry step":  {errs.ResourceRetired, func() error { return flows.retry(t, ended, "a") }},
+		"subscribe":   {errs.ResourceRetired, func() error { _, err := db.Management.CreateSubscription(ctx, tenant.Write(), n); return err }},
 		"resume": {errs.ResourceRetired, func() error {
 			_, err := db.Management.ConfigureQueue(ctx, tenant.Write(), tenant.QueueID, queue.Configure{ExpectedRevision: &one, Reason: "r", Paused: &off})
 			return err
@@ -224,8 +291,14 @@ func TestRetireQueue(t *testing.T) {
 	if done, err := db.Management.GetTask(ctx, tenant.Caller, a.Task.ID); err != nil || done.State != task.Succeeded || string(done.Result) != `2` || string(done.Input) != `{"n":1}` {
 		t.Errorf("task %+v, %v", done, err)
 	}
-	if list, _, err := db.Management.ListTasks(ctx, tenant.Caller, store.TaskFilter{QueueID: tenant.QueueID}, store.Page{Limit: 10}); err != nil || len(list) != 1 {
+	if list, _, err := db.Management.ListTasks(ctx, tenant.Caller, store.TaskFilter{QueueID: tenant.QueueID}, store.Page{Limit: 10}); err != nil || len(list) != 2 {
 		t.Errorf("tasks %+v, %v", list, err)
+	}
+	if run := flows.get(t, ended); run.State != flow.Failed {
+		t.Errorf("run %+v", run)
+	}
+	if s, err := db.Management.GetSchedule(ctx, tenant.Caller, paused); err != nil || s.State != schedule.Paused {
+		t.Errorf("schedule %+v, %v", s, err)
 	}
 	if list, _, err := db.Management.ListSubscriptions(ctx, tenant.Caller, tenant.QueueID, store.Page{Limit: 10}); err != nil || len(list) != 0 {
 		t.Errorf("subscriptions %+v, %v", list, err)

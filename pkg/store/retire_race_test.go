@@ -12,7 +12,9 @@ import (
 
 	"git.yuntuo.hk/k2safe/orbit/pkg/delivery"
 	"git.yuntuo.hk/k2safe/orbit/pkg/errs"
+	"git.yuntuo.hk/k2safe/orbit/pkg/flow"
 	"git.yuntuo.hk/k2safe/orbit/pkg/ids"
+	"git.yuntuo.hk/k2safe/orbit/pkg/schedule"
 	"git.yuntuo.hk/k2safe/orbit/pkg/store"
 	"git.yuntuo.hk/k2safe/orbit/pkg/storetest"
 	"git.yuntuo.hk/k2safe/orbit/pkg/strictjson"
@@ -206,9 +208,96 @@ var actorsOnAQueue = map[string]actor{
 		}
 		return err
 	},
+	"schedule": scheduleActor,
+	"flow":     flowActor,
 }
 
-// TestRaceOfRetiredQueue: against submit, claim, outcome and subscription. Never does something live
+// scheduleActor makes a schedule that is due at once, fires it, and pauses it.
+func scheduleActor(_ *testing.T, db *storetest.DB, tenant storetest.Tenant) error {
+	ctx := context.Background()
+	create := schedule.Create{Name: "s-" + ids.New().String(), QueueID: &tenant.QueueID, Spec: schedule.Spec{Every: 3600, Task: &schedule.Template{Input: strictjson.Raw(`1`)}}}
+	if err := create.Normalise(); err != nil {
+		return err
+	}
+	receipt, err := db.Management.CreateSchedule(ctx, tenant.Write(), create)
+	if err != nil {
+		return err
+	}
+	id, err := ids.ParseID(string(receipt.Snapshot[len(`{"id":"`):][:32]))
+	if err != nil {
+		return err
+	}
+	pause()
+	if _, err := db.Management.PublishSchedule(ctx, tenant.Write(), id, storetest.AtRevision(1)); err != nil {
+		return err
+	}
+	if _, err := db.SQL.Exec("UPDATE schedules SET next_at = next_at - INTERVAL 1 HOUR WHERE id = ?", id[:]); err != nil {
+		return err
+	}
+	pause()
+	if _, err := db.Management.FireDueSchedules(ctx, 100); err != nil {
+		return err
+	}
+	pause()
+	_, err = db.Management.PauseSchedule(ctx, tenant.Write(), id, storetest.AtRevision(2))
+	return err
+}
+
+// flowActor publishes a flow of two steps, starts it, follows it a while, and cancels it sometimes.
+func flowActor(_ *testing.T, db *storetest.DB, tenant storetest.Tenant) error {
+	ctx := context.Background()
+	create := flow.Create{Name: "f-" + ids.New().String(), Steps: []flow.Step{
+		{Name: "a", QueueID: &tenant.QueueID, Input: strictjson.Raw(`1`)},
+		{Name: "b", QueueID: &tenant.QueueID, Input: strictjson.Raw(`1`), DependsOn: []string{"a"}},
+	}}
+	plan, err := create.Plan()
+	if err != nil {
+		return err
+	}
+	made, err := db.Management.CreateFlow(ctx, tenant.Write(), create.Name, plan)
+	if err != nil {
+		return err
+	}
+	id, err := ids.ParseID(string(made.Snapshot[len(`{"id":"`):][:32]))
+	if err != nil {
+		return err
+	}
+	pause()
+	start := flow.Start{Input: strictjson.Raw(`1`)}
+	if err := start.Normalise(); err != nil {
+		return err
+	}
+	receipt, err := db.Management.StartFlow(ctx, tenant.Write(), id, start)
+	if err != nil {
+		return err
+	}
+	run, err := ids.ParseID(string(receipt.Snapshot[len(`{"id":"`):][:32]))
+	if err != nil {
+		return err
+	}
+	for range 3 {
+		pause()
+		lags, err := db.Management.FlowLags(ctx)
+		if err != nil {
+			return err
+		}
+		for _, lag := range lags {
+			if _, err := db.Management.FollowLog(ctx, lag); err != nil {
+				return err
+			}
+		}
+	}
+	if rand.IntN(2) == 0 {
+		return nil
+	}
+	_, err = db.Management.CommandRun(ctx, tenant.Write(), run, flow.Cancel, flow.Command{Reason: "r"})
+	if errs.Is(err, errs.StateConflict) {
+		return nil // it has ended
+	}
+	return err
+}
+
+// TestRaceOfRetiredQueue: against submit, claim, outcome, subscription, schedule fire, flow start and progress. Never does something live
 // depend on a retired queue; each of the others is told RESOURCE_RETIRED or came first.
 func TestRaceOfRetiredQueue(t *testing.T) {
 	t.Parallel()
@@ -223,6 +312,9 @@ func TestRaceOfRetiredQueue(t *testing.T) {
 		tenant := newQueue(t, db, home)
 		var others sync.WaitGroup
 		for name, act := range actorsOnAQueue {
+			if rand.IntN(3) > 0 { // a few a round: with all of them something is always in the way
+				continue
+			}
 			others.Go(func() {
 				pause()
 				switch err := act(t, db, tenant); {
@@ -273,5 +365,7 @@ var liveOnRetired = map[string]string{
 	"unfinished tasks":   "tasks t ON t.namespace_id = q.namespace_id AND t.queue_id = q.id AND t.state IN ('QUEUED', 'RUNNING', 'NEEDS_REVIEW')",
 	"ready rows":         "ready_tasks t ON t.namespace_id = q.namespace_id AND t.queue_id = q.id",
 	"permits":            "permits t ON t.namespace_id = q.namespace_id AND t.queue_id = q.id",
+	"enabled schedules":  "schedules t ON t.namespace_id = q.namespace_id AND t.queue_id = q.id AND t.state = 'ENABLED'",
+	"live flow runs":     "flow_version_queues v ON v.namespace_id = q.namespace_id AND v.queue_id = q.id JOIN flow_runs r ON r.namespace_id = v.namespace_id AND r.flow_id = v.flow_id AND r.version = v.version AND r.live = 1",
 	"live subscriptions": "subscriptions t ON t.namespace_id = q.namespace_id AND t.queue_id = q.id AND t.retired_at IS NULL",
 }

@@ -62,30 +62,46 @@ func (s *Store) RetireSubscription(ctx context.Context, w Write, id ids.ID, cmd 
 
 // lockSettled returns the committed head and the subscription, both locked, once nothing up to the
 // head is owed. The log only grows, so the long look at it happens before the locks, and under them
-// only what came meanwhile is looked at: no writer waits for a long read, or for a refusal.
+// only what came meanwhile is looked at: no writer waits for a long read, or for a refusal as busy.
 func lockSettled(ctx context.Context, tx *sqlx.Tx, w Write, id ids.ID, cmd subscription.Retire) (head uint64, row *subscriptionRow, err error) {
-	seen := uint64(0)
-	for _, lock := range []string{"", forUpdate} {
-		stream, err := readStream(ctx, tx, w.Caller.NamespaceID, lock)
-		if err != nil {
-			return 0, nil, err
-		}
-		if row, err = ownSubscription(ctx, tx, w.Caller, id, lock); err != nil {
-			return 0, nil, err
-		}
-		if err := row.subscription().Refuse(); err != nil {
-			return 0, nil, err
-		}
-		if row.Revision != uint64(*cmd.ExpectedRevision) {
-			return 0, nil, errRevision("subscription", id, row.Revision, *cmd.ExpectedRevision)
-		}
-		o := owed{namespace: w.Caller.NamespaceID, sub: row, stream: stream, from: max(row.CursorSequence, seen)}
-		if err := o.refuse(ctx, tx); err != nil {
-			return 0, nil, err
-		}
-		seen, head = stream.Head, stream.Head
+	namespace := w.Caller.NamespaceID
+	if row, err = retirable(ctx, tx, w, id, cmd, ""); err != nil {
+		return 0, nil, err
 	}
-	return head, row, nil
+	stream, err := readStream(ctx, tx, namespace, "") // after the cursor, which is never above it
+	if err != nil {
+		return 0, nil, err
+	}
+	first := owed{namespace: namespace, sub: row, stream: stream, from: row.CursorSequence}
+	seen := stream.Head
+	if err := first.refuse(ctx, tx); errs.Is(err, errs.EventHistoryExpired) {
+		seen = 0 // retention may have moved on between the reads; the locked look decides
+	} else if err != nil {
+		return 0, nil, err
+	}
+	if stream, err = readStream(ctx, tx, namespace, forUpdate); err != nil {
+		return 0, nil, err
+	}
+	if row, err = retirable(ctx, tx, w, id, cmd, forUpdate); err != nil {
+		return 0, nil, err
+	}
+	rest := owed{namespace: namespace, sub: row, stream: stream, from: max(row.CursorSequence, seen)}
+	return stream.Head, row, rest.refuse(ctx, tx)
+}
+
+// retirable reads a subscription of the caller that is live and at the expected revision.
+func retirable(ctx context.Context, tx *sqlx.Tx, w Write, id ids.ID, cmd subscription.Retire, lock string) (*subscriptionRow, error) {
+	row, err := ownSubscription(ctx, tx, w.Caller, id, lock)
+	if err != nil {
+		return nil, err
+	}
+	if err := row.subscription().Refuse(); err != nil {
+		return nil, err
+	}
+	if row.Revision != uint64(*cmd.ExpectedRevision) {
+		return nil, errRevision("subscription", id, row.Revision, *cmd.ExpectedRevision)
+	}
+	return row, nil
 }
 
 // owed looks for what a subscription has not yet had.

@@ -106,13 +106,7 @@ func (s *Store) submit(ctx context.Context, w Write, operation string, subs []ta
 			rows[i] = newTaskRow(&subs[i], kept.IDs[i], now)
 			rows[i].ApplicationID = w.Caller.ApplicationID
 		}
-		if err := insertTasks(ctx, tx, w, subs, rows); err != nil {
-			return nil, auditRow{}, err
-		}
-		if err := insertReady(ctx, tx, w.Caller.NamespaceID, now, rows); err != nil {
-			return nil, auditRow{}, err
-		}
-		if err := insertLabels(ctx, tx, w.Caller.NamespaceID, subs, rows); err != nil {
+		if err := queueTasks(ctx, tx, w, now, subs, rows); err != nil {
 			return nil, auditRow{}, err
 		}
 		snapshot, err := json.Marshal(kept)

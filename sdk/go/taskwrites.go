@@ -22,9 +22,17 @@ type SubmitTaskRequest struct {
 func (r SubmitTaskRequest) encode() ([]byte, error) {
 	var o object
 	o.put("queue_id", r.QueueID)
+	if err := r.put(&o); err != nil {
+		return nil, err
+	}
+	return o.done(), nil
+}
+
+// put appends all but the queue.
+func (r SubmitTaskRequest) put(o *object) error {
 	if r.Input != nil {
 		if err := checkRaw("input", r.Input); err != nil {
-			return nil, err
+			return err
 		}
 		o.raw("input", r.Input)
 	}
@@ -43,7 +51,7 @@ func (r SubmitTaskRequest) encode() ([]byte, error) {
 	if len(r.Labels) > 0 {
 		o.put("labels", r.Labels)
 	}
-	return o.done(), nil
+	return nil
 }
 
 // CancelTaskRequest asks for a task to be cancelled.

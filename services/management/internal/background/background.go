@@ -33,7 +33,7 @@ type Work struct {
 
 // New prepares the loops; nothing runs yet.
 func New(s *store.Store, log *zap.Logger, cfg Config) *Work {
-	return &Work{flows: newFlows(s, log), loops: []*loop{
+	return &Work{flows: newFlows(s, log), loops: append([]*loop{
 		{
 			name: "lost attempts", every: cfg.Attempts, batch: attemptBatch, log: log,
 			step: func(ctx context.Context) (int, error) { return s.SweepAttempts(ctx, attemptBatch) },
@@ -42,7 +42,7 @@ func New(s *store.Store, log *zap.Logger, cfg Config) *Work {
 			name: "old receipts", every: receiptInterval, batch: receiptBatch, log: log,
 			step: func(ctx context.Context) (int, error) { return s.SweepReceipts(ctx, cfg.ReceiptAge, receiptBatch) },
 		},
-	}}
+	}, scheduleLoops(s, log)...)}
 }
 
 // Run runs every loop until ctx ends and returns nil once all have stopped.

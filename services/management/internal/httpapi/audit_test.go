@@ -15,6 +15,8 @@ func TestEveryWriteIsInTheAudit(t *testing.T) {
 	actions := map[string]string{
 		"queue": "queue.create", "task": "task.submit", "task cancel": "task.cancel", "subscription": "subscription.create",
 		"subscription configure": "subscription.configure", "delivery retry": "delivery.retry",
+		"schedule": "schedule.create", "schedule update": "schedule.update", "schedule publish": "schedule.publish",
+		"schedule pause": "schedule.pause", "schedule resume": "schedule.resume",
 	}
 	for name, q := range writes {
 		res := r.do(t, q)

@@ -23,6 +23,7 @@ const goldenDir = "../../../../api/testdata/http"
 const (
 	goldQueue        = "11111111111111111111111111111111"
 	goldSubscription = "22222222222222222222222222222222"
+	goldSchedule     = "44444444444444444444444444444444"
 	goldDelivery     = "33333333333333333333333333333333"
 	goldEvent        = "55555555555555555555555555555555"
 	goldTask         = "66666666666666666666666666666666"
@@ -30,6 +31,7 @@ const (
 	goldCredential   = "88888888888888888888888888888888"
 	goldOther        = "99999999999999999999999999999999"
 	goldTime         = "2026-09-17T10:00:00Z"
+	goldLocal        = "2026-09-17T15:30:00+05:30"
 	goldCursor       = "next"
 )
 
@@ -57,6 +59,7 @@ type golden struct {
 var (
 	idForm     = regexp.MustCompile(`\b[0-9a-f]{32}\b`)
 	timeForm   = regexp.MustCompile(`\b2[0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z`)
+	localForm  = regexp.MustCompile(`\b2[0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9:]+\+05:30`)
 	cursorForm = regexp.MustCompile(`"next_cursor":"[^"]*"`)
 )
 
@@ -68,6 +71,7 @@ func (g *golden) replace(text string) string {
 		return goldOther
 	})
 	text = timeForm.ReplaceAllString(text, goldTime)
+	text = localForm.ReplaceAllString(text, goldLocal)
 	return cursorForm.ReplaceAllString(text, `"next_cursor":"`+goldCursor+`"`)
 }
 
@@ -120,6 +124,7 @@ func TestGoldenExchanges(t *testing.T) {
 	sub := g.document(t, queue)
 	g.rest(t, queue)
 	g.retirement(t)
+	g.schedules(t, queue)
 	g.flows(t, queue)
 	g.errors(t, queue, sub)
 

@@ -17,7 +17,7 @@ func (r *rig) writes(t *testing.T) map[string]request {
 	for len(r.Claim(t, r.tenant, 1)) > 0 { // only the task below waits
 	}
 	task := r.Submit(t, r.tenant, `1`).String()
-	return map[string]request{
+	writes := map[string]request{
 		"queue":        {method: "POST", path: "/v1/queues", body: `{"name":"w"}`},
 		"task":         {method: "POST", path: "/v1/tasks", body: `{"queue_id":"` + queue + `","input":{"a":1}}`},
 		"task cancel":  {method: "POST", path: "/v1/tasks/" + task + ":cancel", body: `{"expected_revision":"1","reason":"r"}`},
@@ -27,6 +27,8 @@ func (r *rig) writes(t *testing.T) map[string]request {
 		"delivery retry": {method: "POST", path: h.path(h.byState["EXPIRED"][0]) + ":retry",
 			body: `{"expected_revision":"3","reason":"r","additional_attempts":2}`},
 	}
+	r.scheduleWrites(t, writes)
+	return writes
 }
 
 // resourceOf is the member that a write answers.

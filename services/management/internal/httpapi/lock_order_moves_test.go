@@ -289,6 +289,8 @@ func (w *world) check() {
 	for what, query := range map[string]string{
 		"unfinished tasks of retired queues":        "queues q JOIN tasks t ON t.namespace_id = q.namespace_id AND t.queue_id = q.id WHERE q.retired_at IS NOT NULL AND t.state IN ('QUEUED', 'RUNNING', 'NEEDS_REVIEW')",
 		"permits of retired queues":                 "queues q JOIN permits t ON t.namespace_id = q.namespace_id AND t.queue_id = q.id WHERE q.retired_at IS NOT NULL",
+		"enabled schedules of retired queues":       "queues q JOIN schedules t ON t.namespace_id = q.namespace_id AND t.queue_id = q.id WHERE q.retired_at IS NOT NULL AND t.state = 'ENABLED'",
+		"live runs of retired queues":               "queues q JOIN flow_version_queues v ON v.namespace_id = q.namespace_id AND v.queue_id = q.id JOIN flow_runs r ON r.namespace_id = v.namespace_id AND r.flow_id = v.flow_id AND r.version = v.version AND r.live = 1 WHERE q.retired_at IS NOT NULL",
 		"live subscriptions of retired queues":      "queues q JOIN subscriptions t ON t.namespace_id = q.namespace_id AND t.queue_id = q.id WHERE q.retired_at IS NOT NULL AND t.retired_at IS NULL",
 		"deliveries above a retirement":             "subscriptions s JOIN deliveries d ON d.namespace_id = s.namespace_id AND d.subscription_id = s.id WHERE d.sequence > s.retired_sequence",
 		"un-acknowledged deliveries of retired":     "subscriptions s JOIN deliveries d ON d.namespace_id = s.namespace_id AND d.subscription_id = s.id WHERE s.retired_at IS NOT NULL AND d.state <> 'ACKED'",

@@ -68,14 +68,16 @@ type world struct {
 	moves       []move
 	weight      int
 
-	mu       sync.Mutex
-	queues   []*worldQueue
-	subs     []worldSub
-	tasks    []ids.ID
-	running  []held[task.Proof]
-	leased   []held[delivery.Proof]
-	expired  []held[ids.ID]
-	outcomes map[string]int
+	mu          sync.Mutex
+	queues      []*worldQueue
+	subs        []worldSub
+	tasks       []ids.ID
+	running     []held[task.Proof]
+	leased      []held[delivery.Proof]
+	expired     []held[ids.ID]
+	schedules   []held[ids.ID]
+	flows, runs []ids.ID
+	outcomes    map[string]int
 }
 
 type worldQueue struct {
@@ -133,6 +135,8 @@ func newWorld(t *testing.T) *world {
 		{"claim tasks", 25, w.claimTasks}, {"finish", 25, w.finish}, {"renew", 6, w.renew},
 		{"claim deliveries", 25, w.claimDeliveries}, {"settle", 25, w.settle},
 		{"sweep attempts", 3, w.sweepAttempts}, {"sweep receipts", 1, w.sweepReceipts}, {"quota", 2, w.quota}, {"grant", 2, w.grant},
+		{"schedule", 3, w.addSchedule}, {"command schedule", 9, w.commandSchedule}, {"fire", 6, w.fire},
+		{"flow", 2, w.addFlow}, {"start", 7, w.startRun}, {"run", 10, w.commandRun}, {"progress", 14, w.progress},
 	}
 	for _, m := range w.moves {
 		w.weight += m.weight

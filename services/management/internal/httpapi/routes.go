@@ -50,6 +50,17 @@ func routes() []route {
 		{http.MethodGet, "/v1/subscriptions/{id}/deliveries/{delivery_id}", only(access.EventsRead), nil, (*API).getDelivery},
 		{http.MethodPost, "/v1/subscriptions/{id}/deliveries/{delivery_id}:retry", only(access.EventsManage), nil, (*API).retryDelivery},
 
+		{http.MethodPost, "/v1/schedules", only(access.SchedulesManage), nil, (*API).createSchedule},
+		{http.MethodGet, "/v1/schedules", only(access.SchedulesRead), []string{"queue_id", "limit", "cursor"}, (*API).listSchedules},
+		{http.MethodGet, "/v1/schedules/{id}", only(access.SchedulesRead), nil, (*API).getSchedule},
+		{http.MethodPost, "/v1/schedules/{id}:update", only(access.SchedulesManage), nil, (*API).updateSchedule},
+		{http.MethodPost, "/v1/schedules/{id}:publish", only(access.SchedulesManage), nil, (*API).publishSchedule},
+		{http.MethodPost, "/v1/schedules/{id}:pause", only(access.SchedulesManage), nil, (*API).pauseSchedule},
+		{http.MethodPost, "/v1/schedules/{id}:resume", only(access.SchedulesManage), nil, (*API).resumeSchedule},
+		{http.MethodPost, "/v1/schedules/{id}:run", only(access.SchedulesManage), nil, (*API).runSchedule},
+		{http.MethodGet, "/v1/schedules/{id}/preview", only(access.SchedulesRead), []string{"version", "count"}, (*API).previewSchedule},
+		{http.MethodGet, "/v1/schedules/{id}/fires", only(access.SchedulesRead), []string{"limit", "cursor"}, (*API).listScheduleFires},
+
 		{http.MethodGet, "/v1/audit", []access.Action{access.EventsManage, access.QueuesManage}, []string{"limit", "cursor"}, (*API).listAudit},
 
 		{http.MethodPost, "/v1/flows", only(access.FlowsManage), nil, (*API).createFlow},

@@ -22,6 +22,8 @@ func TestNothingOfAnotherIsReachable(t *testing.T) {
 	r.subscribe(t, `{"name":"second","queue_id":"`+queue+`"}`)
 	task := r.Submit(t, r.tenant, `"theirs"`).String()
 
+	schedule := r.schedule(t).String()
+
 	stranger := r.Tenant(t)
 	all := store.Rights{Actions: access.Actions, AllQueues: true}
 	_, colleague, err := r.Owner.CreateCredential(t.Context(), r.namespace(t), "app", "colleague", all)
@@ -49,6 +51,16 @@ func TestNothingOfAnotherIsReachable(t *testing.T) {
 		{"POST", "/v1/subscriptions/" + sub + ":configure", `{"expected_revision":"1","enabled":false,"reason":"r"}`, "subscription " + sub, false},
 		{"GET", "/v1/subscriptions/" + sub + "/deliveries", "", "subscription " + sub, false},
 		{"GET", h.path(delivery), "", "subscription " + sub, false},
+		{"POST", "/v1/schedules", `{"name":"probe","queue_id":"` + queue + `","every":60,"task":{"input":1}}`, "queue " + queue, true},
+		{"GET", "/v1/schedules?queue_id=" + queue, "", "queue " + queue, true},
+		{"GET", "/v1/schedules/" + schedule, "", "schedule " + schedule, true},
+		{"GET", "/v1/schedules/" + schedule + "/preview", "", "schedule " + schedule, true},
+		{"GET", "/v1/schedules/" + schedule + "/fires", "", "schedule " + schedule, true},
+		{"POST", "/v1/schedules/" + schedule + ":update", `{"expected_revision":"2","reason":"r","every":60,"task":{"input":1}}`, "schedule " + schedule, true},
+		{"POST", "/v1/schedules/" + schedule + ":publish", `{"expected_revision":"2","reason":"r"}`, "schedule " + schedule, true},
+		{"POST", "/v1/schedules/" + schedule + ":pause", `{"expected_revision":"2","reason":"r"}`, "schedule " + schedule, true},
+		{"POST", "/v1/schedules/" + schedule + ":resume", `{"expected_revision":"2","reason":"r"}`, "schedule " + schedule, true},
+		{"POST", "/v1/schedules/" + schedule + ":run", `{"expected_revision":"2","reason":"r"}`, "schedule " + schedule, true},
 		{"POST", h.path(delivery) + ":retry", `{"expected_revision":"3","reason":"r","additional_attempts":1}`, "subscription " + sub, false},
 	}
 	for who, token := range map[string]string{"stranger": stranger.Token, "colleague": colleague, "narrow": narrow} {
@@ -59,7 +71,7 @@ func TestNothingOfAnotherIsReachable(t *testing.T) {
 			t.Run(fmt.Sprintf("%s %s %s", who, p.method, p.path), func(t *testing.T) {
 				theirs := r.do(t, request{method: p.method, path: p.path, body: p.body, token: token}).want(t, 404, "NOT_FOUND", p.kind+" does not exist here")
 				nobodys := ids.New().String()
-				swap := strings.NewReplacer(sub, nobodys, queue, nobodys, task, nobodys, delivery, nobodys)
+				swap := strings.NewReplacer(sub, nobodys, queue, nobodys, task, nobodys, delivery, nobodys, schedule, nobodys)
 				missing := r.do(t, request{method: p.method, path: swap.Replace(p.path), body: swap.Replace(p.body), token: token}).ok(t, 404)
 				if swap.Replace(theirs.Error.Message) != missing.Error.Message || len(theirs.header) != len(missing.header) {
 					t.Errorf("tells them apart: %s and %s", theirs.raw, missing.raw)
