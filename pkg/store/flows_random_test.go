@@ -306,4 +306,7 @@ func (c *chaos) resolveSome(t *testing.T) {
 			t.Errorf("resolve: %v", err)
 		}
 	}
+	if err := rows.Err(); err != nil {
+		t.Error(err)
+	}
 }
