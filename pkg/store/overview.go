@@ -19,18 +19,21 @@ type QueueOverview struct {
 	Name        string `db:"name"`
 	Paused      bool   `db:"paused"`
 	MaxRunning  int    `db:"max_running"`
+	Retired     bool   `db:"retired"`
 	Queued      int
 	Running     int
 	Review      int
 }
 
-// SubscriptionOverview is how one subscription stands; Lag counts log entries of the whole namespace.
+// SubscriptionOverview is how one subscription stands; Lag counts log entries of the whole namespace, 0
+// for a retired one: later entries are not its own.
 type SubscriptionOverview struct {
 	Namespace    string `db:"namespace"`
 	ID           ids.ID `db:"id"`
 	Name         string `db:"name"`
 	Queue        string `db:"queue"`
 	Enabled      bool   `db:"enabled"`
+	Retired      bool   `db:"retired"`
 	PendingCount int    `db:"pending_count"`
 	MaxPending   int    `db:"max_pending"`
 	Expired      int    `db:"expired"`
@@ -45,7 +48,7 @@ const overviewRows = 200
 func (s *Store) QueueOverviews(ctx context.Context) ([]QueueOverview, error) {
 	var out []QueueOverview
 	err := s.db.SelectContext(ctx, &out, `
-SELECT n.name AS namespace, q.namespace_id, q.id, q.name, q.paused, q.max_running
+SELECT n.name AS namespace, q.namespace_id, q.id, q.name, q.paused, q.max_running, q.retired_at IS NOT NULL AS retired
 FROM queues q JOIN namespaces n ON n.id = q.namespace_id ORDER BY q.namespace_id DESC, q.id DESC LIMIT ?`, overviewRows)
 	if err != nil {
 		return nil, classify(fmt.Errorf("overview of queues: %w", err))
@@ -92,7 +95,7 @@ func (s *Store) SubscriptionOverviews(ctx context.Context) ([]SubscriptionOvervi
 	var out []SubscriptionOverview
 	err := s.db.SelectContext(ctx, &out, `
 SELECT n.name AS namespace, s.id, s.name, q.name AS queue, s.enabled, s.pending_count, s.max_pending, s.cursor_sequence,
-  r.head - s.cursor_sequence AS behind,
+  s.retired_at IS NOT NULL AS retired, IF(s.retired_at IS NULL, r.head, s.retired_sequence) - s.cursor_sequence AS behind,
   (SELECT COUNT(*) FROM deliveries d FORCE INDEX (deliveries_state) WHERE d.namespace_id = s.namespace_id AND d.subscription_id = s.id AND d.state = 'EXPIRED') AS expired
 FROM subscriptions s
 JOIN namespaces n ON n.id = s.namespace_id

@@ -43,3 +43,24 @@ func TestOverviews(t *testing.T) {
 	}
 	check(0, 1)
 }
+
+// TestOverviewsOfRetired: nothing is behind, however the log goes on.
+func TestOverviewsOfRetired(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	tenant := db.Tenant(t)
+	sub := db.Subscribe(t, tenant, subscription.Create{})
+	_, err := retireSubscription(db.Management, tenant.Write(), sub, 1)
+	must(t, err)
+	_, err = retireQueue(db.Management, tenant.Write(), tenant.QueueID, 1)
+	must(t, err)
+	db.AppendEvents(t, tenant, 3, `1`)
+	subs, err := db.Management.SubscriptionOverviews(context.Background())
+	if err != nil || len(subs) != 1 || !subs[0].Retired || subs[0].Enabled || subs[0].Lag != 0 {
+		t.Errorf("%+v, %v", subs, err)
+	}
+	queues, err := db.Management.QueueOverviews(context.Background())
+	if err != nil || len(queues) != 1 || !queues[0].Retired || !queues[0].Paused {
+		t.Errorf("%+v, %v", queues, err)
+	}
+}
