@@ -15,6 +15,8 @@ import (
 // Batch sizes keep each transaction short.
 const (
 	attemptBatch    = 200
+	leaseBatch      = 100 // subscriptions
+	leaseInterval   = 5 * time.Second
 	receiptBatch    = 200
 	receiptInterval = time.Minute
 )
@@ -37,6 +39,10 @@ func New(s *store.Store, log *zap.Logger, cfg Config) *Work {
 		{
 			name: "lost attempts", every: cfg.Attempts, batch: attemptBatch, log: log,
 			step: func(ctx context.Context) (int, error) { return s.SweepAttempts(ctx, attemptBatch) },
+		},
+		{
+			name: "lapsed leases", every: leaseInterval, batch: leaseBatch, log: log,
+			step: func(ctx context.Context) (int, error) { return s.SweepLeases(ctx, leaseBatch) },
 		},
 		{
 			name: "old receipts", every: receiptInterval, batch: receiptBatch, log: log,
