@@ -8,8 +8,6 @@ require (
 	github.com/gorilla/websocket v1.5.3
 )
 
-require (
-	filippo.io/edwards25519 v1.2.0 // indirect
-)
+require filippo.io/edwards25519 v1.2.0 // indirect
 
 replace git.yuntuo.hk/k2safe/orbit/sdk/go => ../../sdk/go
