@@ -3,6 +3,7 @@ package orbittest_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	orbit "git.yuntuo.hk/k2safe/orbit/sdk/go"
 	"git.yuntuo.hk/k2safe/orbit/sdk/go/orbittest"
 )
 
@@ -80,6 +82,31 @@ func TestAStackEndsWithItsOwner(t *testing.T) {
 		left, err := filepath.Glob(filepath.Join(dir, "orbittest-*", "stack.pid")) // the last that goes
 		return !alive() && err == nil && len(left) == 0
 	})
+}
+
+// A gateway that is killed takes its connections along, without a word; the same address serves again later,
+// and a proof of before is as good there.
+func TestAGatewayIsKilledAndStartedAgain(t *testing.T) {
+	t.Parallel()
+	e := stack.Namespace(t)
+	g := stack.StartGateway(t)
+	e.GatewayURL = g.URL
+	queue, ctx := e.NewQueue(t), soon(t)
+	sub := e.NewSubscription(t, queue, nil)
+	e.Results(t, queue, `1`)
+	conn := dial(t, e, sub, 1)
+	d := must[*orbit.Delivery](t)(conn.Receive(ctx))
+	g.Kill(t)
+	_, err := conn.Receive(ctx)
+	var closed *orbit.CloseError
+	if !errors.As(err, &closed) || closed.Code != orbit.CloseAbnormal || !closed.Reconnect() {
+		t.Errorf("the connection ended with %v", err)
+	}
+	g.Start(t)
+	if ack := must[orbit.AckResult](t)(dial(t, e, sub, 1).Ack(ctx, d.Proof())); ack.Deduplicated {
+		t.Errorf("acknowledged %+v", ack)
+	}
+	g.Stop(t)
 }
 
 // owningChild starts a stack and waits to be killed.
