@@ -17,7 +17,7 @@ import (
 // the expected one is STATE_CONFLICT.
 func (s *Store) UpdateSchedule(ctx context.Context, w Write, id ids.ID, cmd schedule.Update) (Receipt, error) {
 	parts := append(specParts(&cmd.Spec), id, cmd.Command)
-	return s.scheduleCommand(ctx, w, "schedule.update", id, cmd.Command, parts, func(tx *sqlx.Tx, row *scheduleRow, now time.Time) error {
+	return s.scheduleCommand(ctx, w, schedule.MoveUpdate, id, cmd.Command, parts, func(tx *sqlx.Tx, row *scheduleRow, now time.Time) error {
 		row.LastVersion++
 		row.DraftVersion = row.LastVersion
 		return insertVersion(ctx, tx, w, id, row.DraftVersion, &cmd.Spec, now)
@@ -31,7 +31,7 @@ UPDATE schedule_versions SET published_at = ? WHERE namespace_id = ? AND schedul
 // still fires as it was. A DRAFT becomes ENABLED, a PAUSED schedule stays so. The tasks are from now on the
 // caller's. Without a draft, or at another revision, STATE_CONFLICT; on a retired queue RESOURCE_RETIRED.
 func (s *Store) PublishSchedule(ctx context.Context, w Write, id ids.ID, cmd schedule.Command) (Receipt, error) {
-	return s.scheduleCommand(ctx, w, "schedule.publish", id, cmd, []any{id, cmd}, func(tx *sqlx.Tx, row *scheduleRow, now time.Time) error {
+	return s.scheduleCommand(ctx, w, schedule.MovePublish, id, cmd, []any{id, cmd}, func(tx *sqlx.Tx, row *scheduleRow, now time.Time) error {
 		if row.DraftVersion == 0 {
 			return errs.New(errs.StateConflict, "schedule %s has no draft to publish; :update makes one", id)
 		}
@@ -44,10 +44,9 @@ func (s *Store) PublishSchedule(ctx context.Context, w Write, id ids.ID, cmd sch
 		}
 		row.Version, row.DraftVersion = row.DraftVersion, 0
 		row.ApplicationID, row.CredentialID = w.Caller.ApplicationID, w.Caller.CredentialID
-		if row.State == string(schedule.Paused) {
+		if row.State != string(schedule.Enabled) {
 			return nil
 		}
-		row.State = string(schedule.Enabled)
 		row.NextAt, err = nextAfter(ctx, tx, w.Caller.NamespaceID, row, now)
 		return err
 	})
@@ -56,46 +55,39 @@ func (s *Store) PublishSchedule(ctx context.Context, w Write, id ids.ID, cmd sch
 // PauseSchedule stops a schedule: once this has answered, it makes no more tasks. Fire times that have
 // passed and were not yet fired are recorded as skipped. Pausing a PAUSED one is a command like any other.
 func (s *Store) PauseSchedule(ctx context.Context, w Write, id ids.ID, cmd schedule.Command) (Receipt, error) {
-	return s.scheduleCommand(ctx, w, "schedule.pause", id, cmd, []any{id, cmd}, func(tx *sqlx.Tx, row *scheduleRow, now time.Time) error {
-		if row.State == string(schedule.Draft) {
-			return errs.New(errs.StateConflict, "schedule %s was never published", id)
-		}
-		if err := skipDue(ctx, tx, w.Caller.NamespaceID, row, now); err != nil {
-			return err
-		}
-		row.State, row.NextAt = string(schedule.Paused), nil
-		return nil
+	return s.scheduleCommand(ctx, w, schedule.MovePause, id, cmd, []any{id, cmd}, func(tx *sqlx.Tx, row *scheduleRow, now time.Time) error {
+		err := skipDue(ctx, tx, w.Caller.NamespaceID, row, now)
+		row.NextAt = nil
+		return err
 	})
 }
 
 // ResumeSchedule lets a PAUSED schedule fire again, from the next fire time after now on. Resuming an
 // ENABLED one is a command like any other. On a retired queue RESOURCE_RETIRED.
 func (s *Store) ResumeSchedule(ctx context.Context, w Write, id ids.ID, cmd schedule.Command) (Receipt, error) {
-	return s.scheduleCommand(ctx, w, "schedule.resume", id, cmd, []any{id, cmd}, func(tx *sqlx.Tx, row *scheduleRow, now time.Time) (err error) {
-		switch row.State {
-		case string(schedule.Draft):
-			return errs.New(errs.StateConflict, "schedule %s was never published", id)
-		case string(schedule.Enabled):
-			return nil // what is due stays due
+	return s.scheduleCommand(ctx, w, schedule.MoveResume, id, cmd, []any{id, cmd}, func(tx *sqlx.Tx, row *scheduleRow, now time.Time) (err error) {
+		if row.NextAt != nil {
+			return nil // it was ENABLED, and what is due stays due
 		}
-		row.State = string(schedule.Enabled)
 		row.NextAt, err = nextAfter(ctx, tx, w.Caller.NamespaceID, row, now)
 		return err
 	})
 }
 
 // liveOnly are the commands that a retired queue refuses (R7.2); the others only take away.
-var liveOnly = map[string]bool{"schedule.publish": true, "schedule.resume": true}
+var liveOnly = map[schedule.Move]bool{schedule.MovePublish: true, schedule.MoveResume: true}
 
 const updateScheduleSQL = `
 UPDATE schedules SET revision = revision + 1, state = ?, version = ?, draft_version = ?, last_version = ?, next_at = ?, application_id = ?, credential_id = ?, updated_at = ?
 WHERE namespace_id = ? AND id = ? AND revision = ?`
 
-// scheduleCommand runs a command on the locked schedule and saves what it made of the row. The queue's
-// row is locked first, shared: that makes it serial with the queue's retirement.
-func (s *Store) scheduleCommand(ctx context.Context, w Write, operation string, id ids.ID, cmd schedule.Command, parts []any,
+// scheduleCommand runs a command on the locked schedule, already in its next state, and saves what it
+// made of the row. The queue's row is locked first, shared: that makes it serial with the queue's
+// retirement.
+func (s *Store) scheduleCommand(ctx context.Context, w Write, move schedule.Move, id ids.ID, cmd schedule.Command, parts []any,
 	apply func(tx *sqlx.Tx, row *scheduleRow, now time.Time) error,
 ) (Receipt, error) {
+	operation := "schedule." + string(move)
 	fingerprint, err := Fingerprint(operation, parts...)
 	if err != nil {
 		return Receipt{}, err
@@ -104,7 +96,7 @@ func (s *Store) scheduleCommand(ctx context.Context, w Write, operation string, 
 	var seen *scheduleRow
 	check := func(tx *sqlx.Tx) error {
 		var err error
-		if seen, err = scopedSchedule(ctx, tx, w.Caller, id, ""); err != nil || operation != "schedule.publish" {
+		if seen, err = scopedSchedule(ctx, tx, w.Caller, id, ""); err != nil || move != schedule.MovePublish {
 			return err
 		}
 		_, err = lockQueuedQuota(ctx, tx, payer(namespace, seen)) // first in the lock order; a publish may fire what is due
@@ -115,7 +107,7 @@ func (s *Store) scheduleCommand(ctx context.Context, w Write, operation string, 
 		if err != nil {
 			return nil, auditRow{}, err
 		}
-		if err := queue.queue().Refuse(); err != nil && liveOnly[operation] {
+		if err := queue.queue().Refuse(); err != nil && liveOnly[move] {
 			return nil, auditRow{}, err
 		}
 		row, err := scopedSchedule(ctx, tx, w.Caller, id, forUpdate)
@@ -129,6 +121,9 @@ func (s *Store) scheduleCommand(ctx context.Context, w Write, operation string, 
 		if err != nil {
 			return nil, auditRow{}, err
 		}
+		if err := moveSchedule(row, move); err != nil {
+			return nil, auditRow{}, err
+		}
 		if err := apply(tx, row, now); err != nil {
 			return nil, auditRow{}, err
 		}
@@ -140,6 +135,15 @@ func (s *Store) scheduleCommand(ctx context.Context, w Write, operation string, 
 		snapshot, err := scheduleSnapshot(ctx, tx, w.Caller, id)
 		return snapshot, auditRow{Action: operation, ResourceKind: "schedule", ResourceID: id, Detail: reasonDetail(cmd.Reason)}, err
 	})
+}
+
+func moveSchedule(row *scheduleRow, move schedule.Move) error {
+	to, ok := schedule.Next(schedule.State(row.State), move)
+	if !ok {
+		return errs.New(errs.StateConflict, "schedule %s is %s; publish it before %s", row.ID, row.State, move)
+	}
+	row.State = string(to)
+	return nil
 }
 
 // payer is who a schedule's tasks belong to.

@@ -6,7 +6,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/jmoiron/sqlx"
 
-	"git.yuntuo.hk/k2safe/orbit/pkg/errs"
 	"git.yuntuo.hk/k2safe/orbit/pkg/ids"
 	"git.yuntuo.hk/k2safe/orbit/pkg/schedule"
 )
@@ -40,8 +39,8 @@ func (s *Store) RunSchedule(ctx context.Context, w Write, id ids.ID, cmd schedul
 		if row.Revision != uint64(*cmd.ExpectedRevision) {
 			return nil, auditRow{}, errRevision("schedule", id, row.Revision, *cmd.ExpectedRevision)
 		}
-		if row.Version == 0 {
-			return nil, auditRow{}, errs.New(errs.StateConflict, "schedule %s was never published", id)
+		if err := moveSchedule(row, schedule.MoveRun); err != nil {
+			return nil, auditRow{}, err
 		}
 		if err := checkQueued(ctx, tx, w.Caller, quota, 1); err != nil {
 			return nil, auditRow{}, err

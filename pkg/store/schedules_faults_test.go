@@ -38,12 +38,16 @@ func schedulePaths() []writePath {
 		{"create schedule", func(_ *testing.T, _ *storetest.DB, tenant storetest.Tenant) func(context.Context, *store.Store) (string, error) {
 			w, create := tenant.Write(), schedule.Create{Name: "s", QueueID: &tenant.QueueID, Spec: yearly()}
 			create.TimeZone, create.CatchUp = "UTC", "all"
-			return func(ctx context.Context, s *store.Store) (string, error) { return state(s.CreateSchedule(ctx, w, create)) }
+			return func(ctx context.Context, s *store.Store) (string, error) {
+				return state(s.CreateSchedule(ctx, w, create))
+			}
 		}, true},
 		{"update schedule", func(t *testing.T, db *storetest.DB, tenant storetest.Tenant) func(context.Context, *store.Store) (string, error) {
 			w, id, update := tenant.Write(), enabled(t, db, tenant), schedule.Update{Command: storetest.AtRevision(2), Spec: yearly()}
 			update.TimeZone, update.CatchUp = "UTC", "one"
-			return func(ctx context.Context, s *store.Store) (string, error) { return state(s.UpdateSchedule(ctx, w, id, update)) }
+			return func(ctx context.Context, s *store.Store) (string, error) {
+				return state(s.UpdateSchedule(ctx, w, id, update))
+			}
 		}, true},
 		{"publish schedule", func(t *testing.T, db *storetest.DB, tenant storetest.Tenant) func(context.Context, *store.Store) (string, error) {
 			w, id := tenant.Write(), enabled(t, db, tenant)

@@ -528,3 +528,113 @@ func createQueue(t *testing.T, db *storetest.DB, tenant storetest.Tenant, name s
 	}
 	return id
 }
+
+// TestEveryMoveFromEveryState is the state machine's table, against the store.
+func TestEveryMoveFromEveryState(t *testing.T) {
+	t.Parallel()
+	d := newScheduling(t)
+	ctx, s := context.Background(), d.Management
+	for _, from := range schedule.States {
+		for _, move := range schedule.Moves {
+			id, revision := d.DraftSchedule(t, d.tenant, yearly()), uint64(1)
+			update := schedule.Update{Spec: yearly()}
+			if from != schedule.Draft {
+				if err := second(s.PublishSchedule(ctx, d.tenant.Write(), id, storetest.AtRevision(revision))); err != nil {
+					t.Fatal(err)
+				}
+				revision++
+			}
+			if from == schedule.Paused {
+				if err := second(s.PauseSchedule(ctx, d.tenant.Write(), id, storetest.AtRevision(revision))); err != nil {
+					t.Fatal(err)
+				}
+				revision++
+			}
+			if move == schedule.MovePublish && from != schedule.Draft {
+				update.Command = storetest.AtRevision(revision)
+				if err := update.Normalise(); err != nil {
+					t.Fatal(err)
+				}
+				if err := second(s.UpdateSchedule(ctx, d.tenant.Write(), id, update)); err != nil {
+					t.Fatal(err)
+				}
+				revision++
+			}
+			at := storetest.AtRevision(revision)
+			update.Command = at
+			if err := update.Normalise(); err != nil {
+				t.Fatal(err)
+			}
+			err := map[schedule.Move]func() error{
+				schedule.MoveUpdate:  func() error { return second(s.UpdateSchedule(ctx, d.tenant.Write(), id, update)) },
+				schedule.MovePublish: func() error { return second(s.PublishSchedule(ctx, d.tenant.Write(), id, at)) },
+				schedule.MovePause:   func() error { return second(s.PauseSchedule(ctx, d.tenant.Write(), id, at)) },
+				schedule.MoveResume:  func() error { return second(s.ResumeSchedule(ctx, d.tenant.Write(), id, at)) },
+				schedule.MoveRun:     func() error { return second(s.RunSchedule(ctx, d.tenant.Write(), id, at)) },
+			}[move]()
+			to, ok := schedule.Next(from, move)
+			got, readErr := s.GetSchedule(ctx, d.tenant.Caller, id)
+			if readErr != nil {
+				t.Fatal(readErr)
+			}
+			if ok && (err != nil || got.State != to) || !ok && (!errs.Is(err, errs.StateConflict) || got.State != from || got.Revision != ids.Counter(revision)) {
+				t.Errorf("%s of a %s: %v, now %s", move, from, err, got.State)
+			}
+			if (got.NextFireAt != nil) != (got.State == schedule.Enabled) {
+				t.Errorf("%s of a %s: next fire time %v", move, from, got.NextFireAt)
+			}
+			if bumped := got.Revision != ids.Counter(revision); ok && bumped == (move == schedule.MoveRun) {
+				t.Errorf("%s of a %s: revision %d after %d", move, from, got.Revision, revision)
+			}
+		}
+	}
+}
+
+// TestPublishesLoseNoFireTime: schedules that fire every second are updated and published again and
+// again while two replicas fire them. Every second has its one entry.
+func TestPublishesLoseNoFireTime(t *testing.T) {
+	t.Parallel()
+	d := newScheduling(t)
+	ctx, stop := context.WithTimeout(context.Background(), 5*time.Second)
+	defer stop()
+	s := d.Management
+	var all sync.WaitGroup
+	for range 6 {
+		id := d.Schedule(t, d.tenant, schedule.Spec{Every: 1, CatchUp: "all"})
+		all.Go(func() {
+			for revision := uint64(2); ctx.Err() == nil; revision += 2 {
+				update := schedule.Update{Command: storetest.AtRevision(revision), Spec: schedule.Spec{Every: 1, CatchUp: "all", Task: &schedule.Template{Input: strictjson.Raw(`2`)}}}
+				if err := update.Normalise(); err != nil {
+					t.Error(err)
+				}
+				if err := second(s.UpdateSchedule(context.Background(), d.tenant.Write(), id, update)); err != nil {
+					t.Error(err)
+					return
+				}
+				if err := second(s.PublishSchedule(context.Background(), d.tenant.Write(), id, storetest.AtRevision(revision+1))); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 2 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if err := second(s.FireDueSchedules(context.Background(), 3)); err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		})
+	}
+	all.Wait()
+	if n := d.count(t, "SELECT COUNT(*) FROM (SELECT schedule_id FROM schedule_fires GROUP BY schedule_id HAVING COUNT(*) > 2 AND COUNT(*) = TIMESTAMPDIFF(SECOND, MIN(fire_at), MAX(fire_at)) + 1) x"); n != 6 {
+		t.Errorf("only %d of 6 schedules fired in every second", n)
+	}
+	if n := d.count(t, "SELECT COUNT(DISTINCT version) FROM schedule_fires"); n < 2 {
+		t.Errorf("%d versions fired", n)
+	}
+	d.checkOnce(t)
+}

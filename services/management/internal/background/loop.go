@@ -34,7 +34,7 @@ func (l *loop) run(ctx context.Context) {
 			return
 		}
 		l.report(n, err)
-		if err == nil && n >= l.batch {
+		if n >= l.batch { // also when a part of it failed
 			continue
 		}
 		select {
