@@ -33,7 +33,7 @@ test: deps build ## all tests, against a real database, with the race detector
 	@sh deploy/local/compiler.sh
 	@$(BIN)/orbit-local test sh deploy/local/test.sh
 
-bench: deps build ## measure a whole stack on this machine (SCENARIO=http,submit,tasks,drain,flow,schedules,latency RUNS=3)
+bench: deps build ## measure a whole stack on this machine (SCENARIO=http,submit,tasks,drain,flow,schedules,latency,flows RUNS=3)
 	@cd deploy/bench && go run . -bin $(CURDIR)/$(BIN) -scenario "$(SCENARIO)" -runs $(or $(RUNS),3)
 
 soak: deps build ## the demo's job for SOAK_MINUTES (10) while both services are killed with -9 in turn

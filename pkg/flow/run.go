@@ -178,10 +178,10 @@ func (r *Run) end(as State) Effects {
 	}
 	var live []int
 	for i := range r.Steps {
-		switch s := &r.Steps[i]; {
-		case s.State == StepWaiting:
+		switch s := &r.Steps[i]; s.State {
+		case StepWaiting:
 			s.State = StepSkipped
-		case s.State == StepSubmitted:
+		case StepSubmitted:
 			live = append(live, i)
 		}
 	}

@@ -91,7 +91,7 @@ func (s *Store) wholeRun(ctx context.Context, namespace ids.ID, row *flowRunRow)
 	}
 	record := row.record()
 	if len(steps) > 0 {
-		record = steps[0].flowRunRow.record()
+		record = steps[0].record()
 	}
 	record.Input = input
 	record.Steps = stepRecords(plan, record, steps)

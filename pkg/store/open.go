@@ -50,8 +50,10 @@ func Open(dsn string, pool Pool) (*Store, error) {
 	}
 	cfg.Params["time_zone"] = "'+00:00'"
 	cfg.Params["sql_mode"] = "'STRICT_ALL_TABLES,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'"
-	cfg.Params["innodb_lock_wait_timeout"] = "6" // under the 8 s of a request
-	cfg.Logger = &mysql.NopLogger{}              // every error is returned; the driver need not print it as well
+	// Under the 8 s of a request. MariaDB, which alone reads the comment, also ends a transaction whose
+	// process was frozen in the middle of it, so that its locks do not hold everybody for hours.
+	cfg.Params["innodb_lock_wait_timeout"] = "6 /*M!100300 , idle_transaction_timeout = 10 */"
+	cfg.Logger = &mysql.NopLogger{} // every error is returned; the driver need not print it as well
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("prepare database connector: %w", err)
