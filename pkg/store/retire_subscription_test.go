@@ -64,23 +64,7 @@ func dump(t *testing.T, db *storetest.DB) map[string]string {
 	for _, name := range names {
 		rows, err := db.SQL.Query("SELECT * FROM " + name)
 		must(t, err)
-		columns, err := rows.Columns()
-		must(t, err)
-		var text strings.Builder
-		for rows.Next() {
-			values := make([]any, len(columns))
-			for i := range values {
-				values[i] = new([]byte)
-			}
-			must(t, rows.Scan(values...))
-			for i, v := range values {
-				fmt.Fprintf(&text, "%s=%q ", columns[i], *v.(*[]byte))
-			}
-			text.WriteByte('\n')
-		}
-		must(t, rows.Err())
-		must(t, rows.Close())
-		out[name] = text.String()
+		out[name] = fmt.Sprint(table(t, rows))
 	}
 	return out
 }

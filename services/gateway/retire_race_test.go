@@ -85,11 +85,11 @@ VALUES (?, ?, ?, 1, 0, 0, 30000, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))`, tenant.Na
 	}
 	id := s.send("worker.hello", map[string]any{"queue_id": tenant.QueueID.String(), "name": "w", "capacity": 1})
 	f := s.next()
-	if f.Type == "error" {
+	switch f.Type {
+	case "error":
 		refused = true
-	} else if f.Type == "worker.welcome" {
-		f = s.next()
-		id = ""
+	case "worker.welcome":
+		f, id = s.next(), ""
 	}
 	if f.Type != "error" || f.Error.Code != "RESOURCE_RETIRED" || f.ReplyTo != id {
 		t.Errorf("got %+v %+v", f, f.Error)

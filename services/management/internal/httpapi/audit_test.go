@@ -17,6 +17,7 @@ func TestEveryWriteIsInTheAudit(t *testing.T) {
 		"subscription configure": "subscription.configure", "delivery retry": "delivery.retry",
 		"schedule": "schedule.create", "schedule update": "schedule.update", "schedule publish": "schedule.publish",
 		"schedule pause": "schedule.pause", "schedule resume": "schedule.resume",
+		"subscription retire": "subscription.retire", "queue retire": "queue.retire",
 	}
 	for name, q := range writes {
 		res := r.do(t, q)

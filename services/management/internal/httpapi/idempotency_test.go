@@ -28,6 +28,7 @@ func (r *rig) writes(t *testing.T) map[string]request {
 			body: `{"expected_revision":"3","reason":"r","additional_attempts":2}`},
 	}
 	r.scheduleWrites(t, writes)
+	r.retireWrites(t, writes)
 	return writes
 }
 

@@ -14,6 +14,19 @@ type retirable struct {
 	kind, id, path string
 }
 
+// retireWrites adds a retirement of each kind, of resources that nothing uses.
+func (r *rig) retireWrites(t *testing.T, writes map[string]request) {
+	t.Helper()
+	queue := func(name string) string {
+		text, _ := r.post(t, "/v1/queues", `{"name": "`+name+`"}`).ok(t, 201).resource(t, "queue")
+		return field(t, text, "id")
+	}
+	sub := r.subscribe(t, `{"name": "to-retire", "queue_id": "`+queue("quiet")+`"}`)
+	const body = `{"expected_revision": "1", "reason": "r"}`
+	writes["queue retire"] = request{method: "POST", path: "/v1/queues/" + queue("to-retire") + ":retire", body: body}
+	writes["subscription retire"] = request{method: "POST", path: "/v1/subscriptions/" + sub + ":retire", body: body}
+}
+
 // TestRetireKeepsTheOrderOfChecks: R2.9 on both endpoints, and nothing is written by a refusal.
 func TestRetireKeepsTheOrderOfChecks(t *testing.T) {
 	t.Parallel()

@@ -48,6 +48,8 @@ func TestNothingOfAnotherIsReachable(t *testing.T) {
 		{"POST", "/v1/subscriptions", `{"name":"probe","queue_id":"` + queue + `"}`, "queue " + queue, true},
 		{"GET", "/v1/subscriptions?queue_id=" + queue, "", "queue " + queue, true},
 		{"GET", "/v1/subscriptions/" + sub, "", "subscription " + sub, false},
+		{"POST", "/v1/queues/" + queue + ":retire", `{"expected_revision":"9","reason":"r"}`, "queue " + queue, true},
+		{"POST", "/v1/subscriptions/" + sub + ":retire", `{"expected_revision":"9","reason":"r"}`, "subscription " + sub, false},
 		{"POST", "/v1/subscriptions/" + sub + ":configure", `{"expected_revision":"1","enabled":false,"reason":"r"}`, "subscription " + sub, false},
 		{"GET", "/v1/subscriptions/" + sub + "/deliveries", "", "subscription " + sub, false},
 		{"GET", h.path(delivery), "", "subscription " + sub, false},
