@@ -57,7 +57,7 @@ func report(w io.Writer, err error) int {
 	}
 	var refused *orbit.Error
 	if errors.As(err, &refused) {
-		fmt.Fprintf(w, "error: %s: %s\n", refused.Code, refused.Message)
+		fmt.Fprintf(w, "error: %s: %s\n", string(refused.Code), refused.Message)
 		if refused.RequestID != "" {
 			fmt.Fprintf(w, "  request id: %s\n", refused.RequestID)
 		}
@@ -90,7 +90,7 @@ func exitCode(err error) int {
 			return exit
 		}
 	}
-	if strings.Contains(err.Error(), "unknown command") {
+	if text := err.Error(); strings.HasPrefix(text, "unknown command") || strings.HasPrefix(text, "required flag") { // cobra has no types for these
 		return exitUsage
 	}
 	return exitFailed

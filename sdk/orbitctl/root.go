@@ -37,7 +37,7 @@ func newRoot(a *app) *cobra.Command {
 		return nil
 	}
 	root.AddCommand(queueCommand(a), taskCommand(a), subscriptionCommand(a), deliveryCommand(a), consumeCommand(a), workerCommand(a),
-		auditCommand(a), doctorCommand(a), versionCommand(a),
+		auditCommand(a), benchCommand(a), doctorCommand(a), versionCommand(a),
 		&cobra.Command{Use: "exit-codes", Short: "What each exit code means", Long: exitCodesHelp})
 	return root
 }
