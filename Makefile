@@ -1,7 +1,7 @@
 # Orbit's commands. `make` alone explains them.
 SHELL := /bin/bash
 BIN   := bin
-MODULES := api migrations pkg services/management services/gateway sdk/go sdk/go/examples deploy deploy/bench
+MODULES := api migrations pkg services/management services/gateway sdk/go sdk/go/examples sdk/orbitctl deploy deploy/bench
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build demo up down test lint bench soak fuzz images clean
@@ -15,9 +15,9 @@ help: ## this list
 deps: ## install what a fresh Debian or macOS lacks: a database server
 	@sh deploy/local/install.sh
 
-build: ## build the services and the local stack into bin/
+build: ## build the services, orbitctl and the local stack into bin/
 	@mkdir -p $(BIN)
-	@CGO_ENABLED=0 go build -trimpath -o $(BIN)/ ./services/management ./services/gateway ./deploy/local
+	@CGO_ENABLED=0 go build -trimpath -o $(BIN)/ ./services/management ./services/gateway ./deploy/local ./sdk/orbitctl
 	@cd $(BIN) && mv -f management orbit-management && mv -f gateway orbit-gateway && mv -f local orbit-local
 
 demo: deps build ## run a real job end to end on a private database, check every result, print a summary
