@@ -41,7 +41,6 @@ COMMAND must bear the same event id twice. SIGTERM and SIGINT stop receiving, le
 		acked := 0
 		consumer := orbit.Consumer{
 			URL: url, Token: token, SubscriptionID: args[0], Concurrency: concurrency, DrainTimeout: drain, InsecureHTTP: a.insecure,
-			AckBatching: true, ExtendLeases: true, ReleaseLeases: true,
 			Handler: func(ctx context.Context, d *orbit.Delivery) error {
 				if after != "" {
 					env := []string{"ORBIT_EVENT_ID=" + d.Event.ID, "ORBIT_DELIVERY_ID=" + d.ID, "ORBIT_EVENT_TYPE=" + d.Event.Type}
