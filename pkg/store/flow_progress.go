@@ -57,10 +57,11 @@ type FlowLag struct {
 	NamespaceID ids.ID `db:"namespace_id"`
 	Cursor      uint64 `db:"cursor_sequence"`
 	Head        uint64 `db:"head"`
+	Boundary    uint64 `db:"boundary"` // events up to here were removed
 }
 
 const flowLagsSQL = `
-SELECT p.namespace_id, p.cursor_sequence, s.head
+SELECT p.namespace_id, p.cursor_sequence, s.head, s.boundary
 FROM flow_progress p FORCE INDEX (flow_progress_live) STRAIGHT_JOIN result_streams s ON s.namespace_id = p.namespace_id WHERE p.live = 1`
 
 // FlowLags reads, in one query, how far the runs of every namespace that has live ones have followed
@@ -109,13 +110,9 @@ var errOvertaken = errs.New(errs.StateConflict, "another replica has made this p
 func (s *Store) FollowLog(ctx context.Context, lag FlowLag) (passed int, err error) {
 	err = s.InTx(ctx, func(tx *sqlx.Tx) error {
 		passed = 0
-		to := min(lag.Head, lag.Cursor+flowWindow)
-		var events []flowEvent
-		if err := tx.SelectContext(ctx, &events, flowEventsSQL, lag.NamespaceID, lag.Cursor, to, flowBatch); err != nil {
-			return fmt.Errorf("read events of flows: %w", err)
-		}
-		if len(events) == flowBatch {
-			to = events[flowBatch-1].Sequence
+		events, to, err := nextFlowEvents(ctx, tx, lag)
+		if err != nil {
+			return err
 		}
 		if len(events) > 0 {
 			if err := s.applyEvents(ctx, tx, lag, events); err != nil {
@@ -137,6 +134,39 @@ func (s *Store) FollowLog(ctx context.Context, lag FlowLag) (passed int, err err
 	}
 	return passed, err
 }
+
+// nextFlowEvents reads the next window of the log and says how far it goes. Where retention has removed
+// events that were not followed yet, the tasks themselves tell what became of them.
+func nextFlowEvents(ctx context.Context, tx *sqlx.Tx, lag FlowLag) (events []flowEvent, to uint64, err error) {
+	if lag.Boundary > lag.Cursor {
+		err := tx.SelectContext(ctx, &events, missedEventsSQL, lag.NamespaceID, flowBatch)
+		if err != nil {
+			return nil, 0, fmt.Errorf("read tasks of flows whose events were removed: %w", err)
+		}
+		if to = lag.Boundary; len(events) == flowBatch {
+			to = lag.Cursor + 1 // there may be more
+		}
+		return events, to, nil
+	}
+	to = min(lag.Head, lag.Cursor+flowWindow)
+	if err := tx.SelectContext(ctx, &events, flowEventsSQL, lag.NamespaceID, lag.Cursor, to, flowBatch); err != nil {
+		return nil, 0, fmt.Errorf("read events of flows: %w", err)
+	}
+	if len(events) == flowBatch {
+		to = events[flowBatch-1].Sequence
+	}
+	return events, to, nil
+}
+
+// missedEventsSQL finds steps that stand otherwise than their tasks.
+const missedEventsSQL = `
+SELECT 0 AS sequence, CASE t.state WHEN 'QUEUED' THEN 'task.requeued' WHEN 'RUNNING' THEN 'task.requeued' ELSE CONCAT('task.', LOWER(t.state)) END AS type,
+  s.run_id, s.step, s.try_number, r.application_id
+FROM flow_runs r FORCE INDEX (flow_runs_live) STRAIGHT_JOIN flow_steps s ON s.namespace_id = r.namespace_id AND s.run_id = r.id
+STRAIGHT_JOIN flow_tasks f FORCE INDEX (flow_tasks_try) ON f.namespace_id = s.namespace_id AND f.run_id = s.run_id AND f.step = s.step AND f.try_number = s.try_number
+STRAIGHT_JOIN tasks t ON t.namespace_id = f.namespace_id AND t.id = f.task_id
+WHERE r.namespace_id = ? AND r.live = 1
+  AND (s.state = 'SUBMITTED' AND t.state NOT IN ('QUEUED', 'RUNNING') OR s.state = 'NEEDS_REVIEW' AND t.state <> 'NEEDS_REVIEW') LIMIT ?`
 
 func (s *Store) applyEvents(ctx context.Context, tx *sqlx.Tx, lag FlowLag, events []flowEvent) error {
 	var runs, applications []ids.ID

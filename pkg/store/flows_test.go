@@ -509,3 +509,29 @@ func TestVersionsArePinned(t *testing.T) {
 		t.Errorf("version 1: %+v, %v", v, err)
 	}
 }
+
+// TestRemovedEventsAreMadeUpFor: retention may pass the runs of a namespace that nobody followed for
+// long; they go by their tasks then.
+func TestRemovedEventsAreMadeUpFor(t *testing.T) {
+	t.Parallel()
+	f := newFlowRig(t)
+	id := f.publish(t, f.step("a", `1`), f.step("b", `{"$step":"a","path":"/v"}`, "a"))
+	succeeded, failed, review := f.start(t, id, `1`), f.start(t, id, `1`), f.start(t, id, `1`)
+	f.finish(t, task.Outcome{Result: strictjson.Raw(`{"v":1.0}`)})
+	f.finish(t, task.Outcome{Kind: task.OutcomeFail, Failure: &task.Failure{Code: "BROKEN"}})
+	a := f.Claim(t, f.tenant, 1)[0]
+	execSQL(t, f.DB, "UPDATE permits SET lease_until = '2020-01-01' WHERE attempt_id = ?", a.Attempt.ID[:])
+	if n, err := f.Management.SweepAttempts(context.Background(), 10); err != nil || n != 1 {
+		t.Fatal(n, err)
+	}
+	f.AppendEvents(t, f.tenant, 10, `1`)
+	execSQL(t, f.DB, "DELETE FROM result_events WHERE sequence <= 7")
+	execSQL(t, f.DB, "UPDATE result_streams SET boundary = 7")
+	f.follow(t)
+	f.want(t, succeeded, "RUNNING a=SUCCEEDED.1 b=SUBMITTED.1")
+	f.want(t, failed, "FAILED a=FAILED.1 b=SKIPPED.1")
+	f.want(t, review, "WAITING_REVIEW a=NEEDS_REVIEW.1 b=WAITING.1")
+	f.complete(t, `1`)
+	f.want(t, succeeded, "SUCCEEDED a=SUCCEEDED.1 b=SUCCEEDED.1")
+	f.checkOneTaskATry(t)
+}

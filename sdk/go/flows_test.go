@@ -87,7 +87,8 @@ func TestFlowRequestsKeepBytes(t *testing.T) {
 		t.Errorf("sent %s\nwant %s", *body, want)
 	}
 	r.Steps = append(r.Steps, FlowStep{Name: "b", Input: json.RawMessage(`{`)})
-	if _, err := client.CreateFlow(context.Background(), "k", r); !errors.Is(err, ErrInvalidArgument) || err.(*Error).Message != "steps[1].input: is not valid JSON in UTF-8" {
+	var refused *Error
+	if _, err := client.CreateFlow(context.Background(), "k", r); !errors.As(err, &refused) || refused.Message != "steps[1].input: is not valid JSON in UTF-8" {
 		t.Errorf("broken input: %v", err)
 	}
 	for _, step := range []string{"", "a/b", "a:b", "a?b", "-a"} {

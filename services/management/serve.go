@@ -72,7 +72,7 @@ func run(ctx context.Context, cfg config) error {
 // withConsole serves the console at its path and everything else as before.
 func withConsole(api http.Handler, page *console.Console) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == console.Path {
+		if console.Serves(r.URL.Path) {
 			page.ServeHTTP(w, r)
 			return
 		}

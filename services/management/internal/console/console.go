@@ -10,10 +10,12 @@ import (
 	_ "embed"
 	"html/template"
 	"net/http"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
 
+	"git.yuntuo.hk/k2safe/orbit/pkg/errs"
 	"git.yuntuo.hk/k2safe/orbit/pkg/store"
 )
 
@@ -69,7 +71,17 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()
-	text, err := c.render(ctx)
+	var text []byte
+	var err error
+	if strings.HasPrefix(r.URL.Path, Path+"/") {
+		text, err = c.renderRun(ctx, r.URL.Path)
+	} else {
+		text, err = c.render(ctx)
+	}
+	if errs.Is(err, errs.NotFound) {
+		http.Error(w, errs.MessageOf(err), http.StatusNotFound)
+		return
+	}
 	if err != nil {
 		c.log.Warn("console page failed", zap.Error(err))
 		http.Error(w, "the database did not answer; the server log has the reason", http.StatusServiceUnavailable)
@@ -95,7 +107,11 @@ func (c *Console) render(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	runs, err := c.store.RunOverviews(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var b bytes.Buffer
-	err = page.Execute(&b, map[string]any{"Queues": queues, "Subscriptions": subscriptions, "At": time.Now().UTC().Format(time.RFC3339)})
+	err = page.Execute(&b, map[string]any{"Queues": queues, "Subscriptions": subscriptions, "Runs": runs, "Home": Path, "At": time.Now().UTC().Format(time.RFC3339)})
 	return b.Bytes(), err
 }
