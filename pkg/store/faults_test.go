@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -215,7 +216,7 @@ func (c *inTransaction) decide(query string) storetest.Fate {
 // C2: error 1213 at each statement of each write path re-runs the whole transaction, to the same answer.
 func TestADeadlockAnywhereReRunsTheWhole(t *testing.T) {
 	t.Parallel()
-	for _, path := range append(append(writePaths(), claims()...), schedulePaths()...) {
+	for _, path := range slices.Concat(writePaths(), claims(), schedulePaths(), retirePaths()) {
 		t.Run(path.name, func(t *testing.T) {
 			t.Parallel()
 			db := storetest.New(t)
@@ -262,7 +263,7 @@ func TestADeadlockAnywhereReRunsTheWhole(t *testing.T) {
 // and repeats with the same key or proof: exactly one effect.
 func TestAConnectionThatDiesAroundCommit(t *testing.T) {
 	t.Parallel()
-	for _, path := range append(writePaths(), schedulePaths()...) {
+	for _, path := range slices.Concat(writePaths(), schedulePaths(), retirePaths()) {
 		t.Run(path.name, func(t *testing.T) {
 			t.Parallel()
 			db := storetest.New(t)

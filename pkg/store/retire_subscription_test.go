@@ -259,15 +259,18 @@ func TestRetireSubscriptionNeedsAWholeLog(t *testing.T) {
 			execSQL(t, db, "UPDATE subscriptions SET cursor_sequence = 11")
 		}, "the log ends at 10"},
 	} {
-		db := storetest.New(t)
-		tenant := db.Tenant(t)
-		db.AppendEvents(t, tenant, 3, `1`)
-		sub := db.Subscribe(t, tenant, subscription.Create{Types: []string{"task.failed"}})
-		db.AppendEvents(t, tenant, 7, `1`)
-		c.prepare(t, db, tenant, sub)
-		wantUnchanged(t, db, name, errs.EventHistoryExpired, []string{sub.String(), c.text}, func() error {
-			_, err := retireSubscription(db.Management, tenant.Write(), sub, 1)
-			return err
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := storetest.New(t)
+			tenant := db.Tenant(t)
+			db.AppendEvents(t, tenant, 3, `1`)
+			sub := db.Subscribe(t, tenant, subscription.Create{Types: []string{"task.failed"}})
+			db.AppendEvents(t, tenant, 7, `1`)
+			c.prepare(t, db, tenant, sub)
+			wantUnchanged(t, db, name, errs.EventHistoryExpired, []string{sub.String(), c.text}, func() error {
+				_, err := retireSubscription(db.Management, tenant.Write(), sub, 1)
+				return err
+			})
 		})
 	}
 	// Retention before the cursor is no gap.
