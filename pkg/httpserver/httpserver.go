@@ -9,6 +9,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 )
 
@@ -41,8 +42,13 @@ func Run(ctx context.Context, l net.Listener, h http.Handler, o Options) error {
 	if o.ErrorLog == nil {
 		o.ErrorLog = log.New(discard{}, "", 0)
 	}
+	var inFlight atomic.Int64
 	srv := &http.Server{
-		Handler:           h,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			inFlight.Add(1)
+			defer inFlight.Add(-1)
+			h.ServeHTTP(w, r)
+		}),
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
@@ -61,8 +67,12 @@ func Run(ctx context.Context, l net.Listener, h http.Handler, o Options) error {
 	defer cancel()
 	err := srv.Shutdown(grace)
 	if err != nil {
+		left := inFlight.Load()
 		_ = srv.Close() // the reason is already in err
-		err = fmt.Errorf("stop serving %s: requests were still in flight after %s: %w", l.Addr(), o.Grace, err)
+		err = fmt.Errorf("stop serving %s: %d requests were still in flight after %s: %w", l.Addr(), left, o.Grace, err)
+		if left == 0 { // connections that never sent a whole request are nobody's loss
+			err = nil
+		}
 	}
 	if end := <-served; !errors.Is(end, http.ErrServerClosed) {
 		return errors.Join(err, end)

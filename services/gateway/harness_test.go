@@ -76,12 +76,7 @@ func startNodeLogging(t *testing.T, db *storetest.DB, s *store.Store, log *zap.L
 	done := make(chan error, 1)
 	go func() { done <- g.serve(ctx, listener) }()
 	n := &node{t: t, url: "ws://" + listener.Addr().String(), g: g}
-	stopped := false
-	n.stop = func() error {
-		if stopped {
-			return nil
-		}
-		stopped = true
+	n.stop = sync.OnceValue(func() error {
 		cancel()
 		select {
 		case err := <-done:
@@ -90,7 +85,7 @@ func startNodeLogging(t *testing.T, db *storetest.DB, s *store.Store, log *zap.L
 			t.Error("the gateway did not stop")
 			return nil
 		}
-	}
+	})
 	t.Cleanup(func() {
 		if err := n.stop(); err != nil {
 			t.Error(err)
