@@ -158,7 +158,7 @@ func connections(ctx context.Context, s *stack, scale int) ([]metric, error) {
 	defer stop()
 	theirs, err := memoryEach(bare, n, func(int) (*websocket.Conn, error) {
 		dialer := websocket.Dialer{HandshakeTimeout: frameLimit, ReadBufferSize: 1024, WriteBufferSize: 1024}
-		ws, _, err := dialer.Dial(url, nil)
+		ws, _, err := dialer.Dial(url, nil) //nolint:bodyclose // an upgrade has no body
 		return ws, err
 	})
 	if err != nil {

@@ -91,7 +91,7 @@ const frameLimit = time.Minute // a bench on a busy machine is still to end
 
 func (s *stack) open(t *tenant, subscription string, capacity int) (*socket, error) {
 	dialer := websocket.Dialer{Subprotocols: []string{"orbit.events.v1"}, HandshakeTimeout: frameLimit, ReadBufferSize: 1024, WriteBufferSize: 1024}
-	ws, _, err := dialer.Dial("ws"+strings.TrimPrefix(s.gateway, "http")+"/v1/events/connect", http.Header{"Authorization": {"Bearer " + t.token}})
+	ws, _, err := dialer.Dial("ws"+strings.TrimPrefix(s.gateway, "http")+"/v1/events/connect", http.Header{"Authorization": {"Bearer " + t.token}}) //nolint:bodyclose // an upgrade has no body
 	if err != nil {
 		return nil, err
 	}
