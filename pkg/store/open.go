@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -27,6 +28,7 @@ type Pool struct {
 // Store is safe for concurrent use.
 type Store struct {
 	db      *sqlx.DB
+	scan    *sqlx.DB // one connection for Streams: it waits for no busy pool
 	retries retryCounter
 	plans   plans
 }
@@ -56,20 +58,34 @@ func Open(dsn string, pool Pool) (*Store, error) {
 	// that keep every other replica waiting. It holds for idle pooled connections too: those end earlier.
 	cfg.Params["wait_timeout"] = strconv.Itoa(int(silentLimit / time.Second))
 	cfg.Logger = &mysql.NopLogger{} // every error is returned; the driver need not print it as well
+	if pool.MaxOpen == 0 {
+		pool.MaxOpen = 16
+	}
+	s := &Store{}
+	if s.db, err = openPool(cfg, pool); err != nil {
+		return nil, err
+	}
+	cfg = cfg.Clone()
+	cfg.ReadTimeout, cfg.WriteTimeout = min(cfg.ReadTimeout, scanTimeout), min(cfg.WriteTimeout, scanTimeout)
+	s.scan, err = openPool(cfg, Pool{MaxOpen: 1, MaxLifetime: pool.MaxLifetime})
+	return s, err
+}
+
+func openPool(cfg *mysql.Config, pool Pool) (*sqlx.DB, error) {
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("prepare database connector: %w", err)
 	}
 	db := sql.OpenDB(readCommitted{connector})
-	if pool.MaxOpen == 0 {
-		pool.MaxOpen = 16
-	}
 	db.SetMaxOpenConns(pool.MaxOpen)
 	db.SetMaxIdleConns(pool.MaxOpen)
 	db.SetConnMaxIdleTime(silentLimit / 2)
 	db.SetConnMaxLifetime(orDefault(pool.MaxLifetime, 10*time.Minute))
-	return &Store{db: sqlx.NewDb(db, "mysql")}, nil
+	return sqlx.NewDb(db, "mysql"), nil
 }
+
+// scanTimeout bounds a scan of the heads by its connection's deadlines.
+const scanTimeout = 5 * time.Second
 
 // silentLimit is how long the server keeps a connection, and its transaction, that sends nothing.
 const silentLimit = 10 * time.Second
@@ -97,8 +113,8 @@ func (c readCommitted) Connect(ctx context.Context) (driver.Conn, error) {
 	return conn, nil
 }
 
-// Close releases the pool.
-func (s *Store) Close() error { return s.db.Close() }
+// Close releases the connections.
+func (s *Store) Close() error { return errors.Join(s.db.Close(), s.scan.Close()) }
 
 // Ping asks the server for one round trip.
 func (s *Store) Ping(ctx context.Context) error { return classify(s.db.PingContext(ctx)) }

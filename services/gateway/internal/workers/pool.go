@@ -75,6 +75,7 @@ func (p *Pool) Attach(s *session) *place {
 	}
 	pl := &place{session: s, held: map[ids.ID]time.Time{}, told: map[ids.ID]bool{}}
 	l.places = append(l.places, pl)
+	p.Look()
 	return pl
 }
 
@@ -152,11 +153,14 @@ func (p *Pool) Run(ctx context.Context) error {
 		}
 		p.scan(ctx)
 		p.mu.Lock()
-		active := time.Since(p.moved) < activeFor
+		active, nobody := time.Since(p.moved) < activeFor, len(p.queues) == 0
 		p.mu.Unlock()
-		if active {
+		switch {
+		case nobody:
+			timer.Stop() // until Attach pokes
+		case active:
 			timer.Reset(activeScan)
-		} else {
+		default:
 			timer.Reset(idleScan)
 		}
 	}
