@@ -15,7 +15,7 @@ var version = "dev"
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "orbitctl",
-		Short:         "Operate Orbit: queues, tasks, subscriptions, deliveries",
+		Short:         "Operate Orbit: queues, tasks, subscriptions, deliveries, schedules, flows",
 		Long:          settingsHelp,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -36,7 +36,8 @@ func newRoot(a *app) *cobra.Command {
 		}
 		return nil
 	}
-	root.AddCommand(queueCommand(a), taskCommand(a), subscriptionCommand(a), deliveryCommand(a), consumeCommand(a), workerCommand(a),
+	root.AddCommand(queueCommand(a), taskCommand(a), subscriptionCommand(a), deliveryCommand(a), scheduleCommand(a), flowCommand(a), runCommand(a), retireCommand(a),
+		consumeCommand(a), workerCommand(a),
 		auditCommand(a), benchCommand(a), doctorCommand(a), versionCommand(a),
 		&cobra.Command{Use: "exit-codes", Short: "What each exit code means", Long: exitCodesHelp})
 	return root
