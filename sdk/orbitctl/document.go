@@ -21,7 +21,7 @@ func (a *app) document(file string, into any) error {
 	if err := d.Decode(into); err != nil {
 		return usage("%s: %v", file, err)
 	}
-	if _, err := d.Token(); err != io.EOF { //nolint:errorlint // the decoder returns it bare
+	if _, err := d.Token(); err != io.EOF {
 		return usage("%s: something follows the document", file)
 	}
 	return nil

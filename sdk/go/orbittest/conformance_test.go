@@ -34,6 +34,7 @@ var conformance = map[string]func(t *testing.T, e orbittest.Endpoint){
 	"history and retry":       history,
 	"doors":                   doors,
 	"consumer, byte for byte": consumer,
+	"retirement":              retirement,
 }
 
 func TestFakeConforms(t *testing.T) {

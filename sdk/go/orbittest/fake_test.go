@@ -107,12 +107,7 @@ func TestFakeLevers(t *testing.T) {
 	fake.Close() // the test's end closes it once more
 }
 
-// Retirement as in §7 and the user's document.
-func TestFakeRetires(t *testing.T) {
-	t.Parallel()
-	retirement(t, orbittest.NewFake(t, orbittest.FakeOptions{}).Endpoint)
-}
-
+// retirement is as in §7 and the user's document.
 func retirement(t *testing.T, e orbittest.Endpoint) {
 	c, ctx, queue := e.Client(t), soon(t), e.NewQueue(t)
 	sub := e.NewSubscription(t, queue, nil)
