@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"reflect"
 	"testing"
 )
 
@@ -45,31 +44,7 @@ func TestGoldenFlows(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := readGolden(t, name)
-			client, method, path, body := replay(t, g)
-			got, err := call(client, g.Request.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if *method != g.Request.Method || !samePath(*path, g.Request.Path) {
-				t.Errorf("asked %s %s, recorded %s %s", *method, *path, g.Request.Method, g.Request.Path)
-			}
-			if g.Request.Body != nil && !reflect.DeepEqual(generic(t, *body), generic(t, g.Request.Body)) {
-				t.Errorf("sent %s, recorded %s", *body, g.Request.Body)
-			}
-			var envelope struct {
-				Data json.RawMessage `json:"data"`
-			}
-			if err := json.Unmarshal(g.Response.Body, &envelope); err != nil {
-				t.Fatal(err)
-			}
-			again, err := json.Marshal(got)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if want := generic(t, envelope.Data); !reflect.DeepEqual(generic(t, again), want) {
-				t.Errorf("read back as %s, recorded %s", again, envelope.Data)
-			}
+			exchange(t, name, call)
 		})
 	}
 }
