@@ -24,6 +24,11 @@ found() {
 	return 1
 }
 
+# MariaDB's first start of a folder runs a script that needs this program, which Debian has in the client's package.
+complete() {
+	! command -v mariadb-install-db >/dev/null 2>&1 || command -v my_print_defaults >/dev/null 2>&1
+}
+
 missing() {
 	{
 		say "no database server was found: neither mariadbd nor mysqld. $1"
@@ -63,8 +68,10 @@ apt_install() {
 	package=$(server_package)
 	[ -n "$package" ] || return 1
 	say "installing $package (the server program only; no service)"
+	case $package in mariadb-server-core*) package="$package mariadb-client-core${package#mariadb-server-core}" ;; esac
 	log=$(mktemp)
-	if apt install -y --no-install-recommends "$package" </dev/null >"$log" 2>&1; then
+	# shellcheck disable=SC2086 # two names, without spaces
+	if apt install -y --no-install-recommends $package </dev/null >"$log" 2>&1; then
 		rm -f "$log"
 		return 0
 	fi
@@ -78,7 +85,7 @@ apt_update() {
 	apt update </dev/null || say "apt-get update failed; going on with the lists there are" >&2
 }
 
-if found; then
+if found && complete; then
 	exit 0
 fi
 
@@ -100,4 +107,5 @@ else
 fi
 
 found || missing "The installation ended well, but there is still no server program."
+complete || missing "The installation ended well, but mariadb-install-db lacks my_print_defaults."
 say "done"
