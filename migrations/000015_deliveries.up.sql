@@ -1,5 +1,5 @@
 -- deliveries_state serves claiming (PENDING in sequence order), recovery (LEASED) and listing by state:
--- within a subscription the order of sequences is the order of creation. What changes has a fixed width, so that rows are
+-- within a subscription the order of sequences is the order of creation. An id ends in its sequence and so needs no index. What changes has a fixed width, so that rows are
 -- updated in place.
 CREATE TABLE IF NOT EXISTS deliveries (
   namespace_id    BINARY(16)      NOT NULL,
@@ -19,7 +19,6 @@ CREATE TABLE IF NOT EXISTS deliveries (
   session_id      BINARY(16)      NOT NULL DEFAULT x'00000000000000000000000000000000', -- the connection that holds the lease, while LEASED
   lease_digest    BINARY(32)      NOT NULL DEFAULT x'0000000000000000000000000000000000000000000000000000000000000000', -- of the newest epoch; kept after the lease for late and repeated acks
   PRIMARY KEY (namespace_id, subscription_id, sequence),
-  UNIQUE KEY deliveries_id (namespace_id, subscription_id, id),
   KEY deliveries_state (namespace_id, subscription_id, state, sequence),
   CONSTRAINT deliveries_leased CHECK (state <> 'LEASED' OR lease_until > '1970-01-01'),
   CONSTRAINT deliveries_acked CHECK ((state = 'ACKED') = (acknowledged_at > '1970-01-01')),

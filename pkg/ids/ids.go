@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"database/sql/driver"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 
@@ -18,6 +19,17 @@ type ID [16]byte
 
 // New returns a fresh time-ordered id (UUIDv7 bits). Ids made by one process are strictly increasing.
 func New() ID { return ID(uuid.Must(uuid.NewV7())) }
+
+// NewNumbered returns a fresh time-ordered id that carries n, so that what it names can be looked up by n.
+// Two made by one process differ also where n is the same.
+func NewNumbered(n uint64) ID {
+	id := New()
+	binary.BigEndian.PutUint64(id[8:], n) // the clock and its sub-millisecond count stay
+	return id
+}
+
+// Number is what NewNumbered put in.
+func (id ID) Number() uint64 { return binary.BigEndian.Uint64(id[8:]) }
 
 // ParseID accepts exactly 32 lowercase hex characters.
 func ParseID(s string) (ID, error) {

@@ -35,7 +35,7 @@ func BenchmarkClaimAck(b *testing.B) {
 		for i, c := range turn.Claimed {
 			commands[i] = delivery.Command{Kind: delivery.Ack, Proof: delivery.Proof{DeliveryID: c.Delivery.ID, Epoch: c.Delivery.LeaseEpoch, Digest: c.Secret.Digest()}}
 		}
-		if _, err := db.Gateway.SettleDeliveries(ctx, tenant.NamespaceID, sub, tenant.CredentialID, commands); err != nil {
+		if _, _, err := db.Gateway.SettleDeliveries(ctx, tenant.NamespaceID, sub, tenant.CredentialID, commands, nil); err != nil {
 			b.Fatal(err)
 		}
 		done += len(commands)

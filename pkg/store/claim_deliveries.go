@@ -50,27 +50,62 @@ func (s *Store) ClaimDeliveries(ctx context.Context, namespace, subscription ids
 		if err != nil {
 			return err
 		}
-		if err := sub.subscription().Refuse(); err != nil {
-			return err
-		}
-		stream, err := readStream(ctx, tx, namespace, "")
+		leased, err := readLeases(ctx, tx, namespace, subscription)
 		if err != nil {
 			return err
 		}
-		t := claimTurn{namespace: namespace, sub: sub, stream: stream, now: stream.Now}
-		if sub.Enabled {
-			err = t.run(ctx, tx, wants)
+		before := *sub
+		if out, err = claim(ctx, tx, namespace, sub, leased, wants); err != nil {
+			return err
 		}
-		out = Turn{
-			Claimed: t.claimed, Enabled: sub.Enabled, Cursor: sub.CursorSequence, Head: stream.Head,
-			Waiting: sub.PendingCount > len(t.leased)+len(t.claimed), NextDue: t.nextDue, Now: t.now,
-		}
-		return err
+		return writeUsage(ctx, tx, namespace, &before, sub)
 	})
 	if err != nil {
 		return Turn{}, err
 	}
 	return out, nil
+}
+
+// claim is a turn on a locked subscription; leased are its LEASED deliveries. The caller writes sub's usage.
+func claim(ctx context.Context, tx *sqlx.Tx, namespace ids.ID, sub *subscriptionRow, leased []*deliveryRow, wants []SessionWant) (Turn, error) {
+	if err := sub.subscription().Refuse(); err != nil {
+		return Turn{}, err
+	}
+	stream, err := readStream(ctx, tx, namespace, "")
+	if err != nil {
+		return Turn{}, err
+	}
+	t := claimTurn{namespace: namespace, sub: sub, stream: stream, now: stream.Now}
+	if sub.Enabled {
+		err = t.run(ctx, tx, leased, wants)
+	}
+	return Turn{
+		Claimed: t.claimed, Enabled: sub.Enabled, Cursor: sub.CursorSequence, Head: stream.Head,
+		Waiting: sub.PendingCount > len(t.leased)+len(t.claimed), NextDue: t.nextDue, Now: t.now,
+	}, err
+}
+
+// writeUsage writes what a transaction changed of a locked subscription's usage.
+func writeUsage(ctx context.Context, tx *sqlx.Tx, namespace ids.ID, before, sub *subscriptionRow) error {
+	if before.CursorSequence == sub.CursorSequence && before.PendingCount == sub.PendingCount {
+		return nil
+	}
+	res, err := tx.ExecContext(ctx, "UPDATE subscriptions SET cursor_sequence = ?, pending_count = ? WHERE namespace_id = ? AND id = ?",
+		sub.CursorSequence, sub.PendingCount, namespace, sub.ID)
+	return changed(res, err, 1, "write usage of subscription "+sub.ID.String())
+}
+
+// leaseColumns are what a settlement and a turn need of a delivery that they may change.
+const leaseColumns = `id, event_id, sequence, state, session_id, lease_until, lease_epoch, attempts, attempt_budget, acknowledged_at, lease_digest, UTC_TIMESTAMP(6) AS now`
+
+func readLeases(ctx context.Context, tx *sqlx.Tx, namespace, subscription ids.ID) ([]*deliveryRow, error) {
+	var rows []*deliveryRow
+	err := tx.SelectContext(ctx, &rows, "SELECT "+leaseColumns+` FROM deliveries FORCE INDEX (deliveries_state)
+WHERE namespace_id = ? AND subscription_id = ? AND state = 'LEASED'`, namespace, subscription)
+	if err != nil {
+		return nil, fmt.Errorf("read leases of subscription %s: %w", subscription, err)
+	}
+	return rows, nil
 }
 
 // The index is named in the hot reads because the table's statistics lag behind its growth, and with
@@ -83,19 +118,19 @@ type claimTurn struct {
 	stream    streamRow
 	now       time.Time
 
-	leased  []deliveryRow // live leases of all sessions
+	leased  []*deliveryRow // live leases of all sessions
 	fresh   []*deliveryRow
 	events  map[uint64]*result.Event // of what is claimed, by sequence
 	claimed []Claimed
 	nextDue *time.Time
 }
 
-func (t *claimTurn) run(ctx context.Context, tx *sqlx.Tx, wants []SessionWant) error {
+func (t *claimTurn) run(ctx context.Context, tx *sqlx.Tx, leased []*deliveryRow, wants []SessionWant) error {
 	if t.sub.CursorSequence < t.stream.Boundary {
 		return errs.New(errs.EventHistoryExpired, "subscription %s has read up to %d, events up to %d were removed by retention",
 			t.sub.ID, t.sub.CursorSequence, t.stream.Boundary)
 	}
-	if err := t.recover(ctx, tx); err != nil {
+	if err := t.recover(ctx, tx, leased); err != nil {
 		return err
 	}
 	places := t.places(wants)
@@ -110,17 +145,11 @@ func (t *claimTurn) run(ctx context.Context, tx *sqlx.Tx, wants []SessionWant) e
 }
 
 // recover returns lapsed leases to PENDING, or to EXPIRED at the end of their budget.
-func (t *claimTurn) recover(ctx context.Context, tx *sqlx.Tx) error {
-	var rows []deliveryRow
-	err := tx.SelectContext(ctx, &rows, `
-SELECT sequence, session_id, lease_until, attempts, attempt_budget FROM deliveries FORCE INDEX (deliveries_state)
-WHERE namespace_id = ? AND subscription_id = ? AND state = 'LEASED'`, t.namespace, t.sub.ID)
-	if err != nil {
-		return fmt.Errorf("read leases: %w", err)
-	}
+func (t *claimTurn) recover(ctx context.Context, tx *sqlx.Tx, leased []*deliveryRow) error {
 	var again, spent []any
-	for _, r := range rows {
+	for _, r := range leased {
 		switch {
+		case r.State != string(delivery.Leased): // settled in this transaction
 		case r.LeaseUntil.After(t.now):
 			t.leased = append(t.leased, r)
 			t.due(r.LeaseUntil)
@@ -204,7 +233,7 @@ WHERE namespace_id = ? AND subscription_id = ? AND state = 'PENDING' AND availab
 // Where all of it goes out at once, whole events are read, else only what identifies them.
 func (t *claimTurn) materialise(ctx context.Context, tx *sqlx.Tx, free int) error {
 	room := t.sub.MaxPending - t.sub.PendingCount
-	if room <= 0 || t.sub.CursorSequence == t.stream.Head {
+	if room <= 0 || t.sub.CursorSequence >= t.stream.Head {
 		return nil
 	}
 	types := result.Types(t.sub.Types).List()
@@ -229,7 +258,7 @@ ORDER BY sequence LIMIT ?`, append(args, room)...)
 	}
 	for _, e := range events {
 		t.fresh = append(t.fresh, &deliveryRow{
-			ID: ids.New(), SubscriptionID: t.sub.ID, EventID: e.ID, Sequence: e.Sequence, Revision: 1, State: string(delivery.Pending),
+			ID: ids.NewNumbered(e.Sequence), SubscriptionID: t.sub.ID, EventID: e.ID, Sequence: e.Sequence, Revision: 1, State: string(delivery.Pending),
 			AttemptBudget: t.sub.MaxAttempts, CreatedAt: t.now, AvailableAt: t.now, LeaseUntil: neverLeased,
 		})
 	}
@@ -239,9 +268,7 @@ ORDER BY sequence LIMIT ?`, append(args, room)...)
 	}
 	t.sub.CursorSequence = cursor
 	t.sub.PendingCount += len(events)
-	res, err := tx.ExecContext(ctx, "UPDATE subscriptions SET cursor_sequence = ?, pending_count = pending_count + ? WHERE namespace_id = ? AND id = ?",
-		cursor, len(events), t.namespace, t.sub.ID)
-	return changed(res, err, 1, "advance cursor of subscription "+t.sub.ID.String())
+	return nil
 }
 
 // lease gives the oldest deliveries to the free places: waiting rows first, then fresh ones, which

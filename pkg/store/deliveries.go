@@ -32,6 +32,7 @@ type deliveryRow struct {
 	AcknowledgedAt time.Time `db:"acknowledged_at"` // when ACKED
 	SessionID      ids.ID    `db:"session_id"`      // while LEASED
 	LeaseDigest    []byte    `db:"lease_digest"`
+	Now            time.Time `db:"now"` // the database clock, where leaseColumns are read
 }
 
 const deliveryColumns = `id, subscription_id, event_id, sequence, revision, state, lease_epoch, attempts, attempt_budget,
@@ -127,7 +128,8 @@ func (s *Store) GetDelivery(ctx context.Context, c *access.Caller, subscription,
 
 func readDelivery(ctx context.Context, q sqlx.QueryerContext, namespace, subscription, id ids.ID) (*deliveryRow, error) {
 	var row deliveryRow
-	err := sqlx.GetContext(ctx, q, &row, "SELECT "+deliveryColumns+" FROM deliveries WHERE namespace_id = ? AND subscription_id = ? AND id = ?", namespace, subscription, id)
+	err := sqlx.GetContext(ctx, q, &row, "SELECT "+deliveryColumns+" FROM deliveries WHERE namespace_id = ? AND subscription_id = ? AND sequence = ? AND id = ?",
+		namespace, subscription, id.Number(), id)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, errs.New(errs.NotFound, "delivery %s does not exist here", id)
 	}

@@ -60,6 +60,7 @@ type deliveryModel struct {
 	cursor     int
 	rows       []*modelDelivery
 	sessions   []store.SessionWant
+	joined     func(t *rapid.T) // plays the turn that shared the last settlement's transaction
 }
 
 func (m *deliveryModel) pending() int {
@@ -80,16 +81,26 @@ func (m *deliveryModel) append(t *rapid.T) {
 
 // claim is a turn of a node that has some of the sessions.
 func (m *deliveryModel) claim(t *rapid.T) {
+	wants := m.here(t)
+	turn, err := m.db.Gateway.ClaimDeliveries(context.Background(), m.tenant.NamespaceID, m.sub, wants)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.played(t, wants, turn)
+}
+
+func (m *deliveryModel) here(t *rapid.T) []store.SessionWant {
 	var wants []store.SessionWant
 	for _, s := range m.sessions {
 		if rapid.Bool().Draw(t, "here") {
 			wants = append(wants, s)
 		}
 	}
-	turn, err := m.db.Gateway.ClaimDeliveries(context.Background(), m.tenant.NamespaceID, m.sub, wants)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return wants
+}
+
+// played compares a turn with the model's.
+func (m *deliveryModel) played(t *rapid.T, wants []store.SessionWant, turn store.Turn) {
 	held := map[ids.ID]int{}
 	want := m.turn(wants, held)
 	if len(turn.Claimed) != len(want) || turn.Enabled != m.enabled {
@@ -232,9 +243,16 @@ func (m *deliveryModel) ack(t *rapid.T) {
 }
 
 func (m *deliveryModel) settle(t *rapid.T, c delivery.Command) store.Settled {
-	out, err := m.db.Gateway.SettleDeliveries(context.Background(), m.tenant.NamespaceID, m.sub, m.tenant.CredentialID, []delivery.Command{c})
+	var wants []store.SessionWant
+	if rapid.Bool().Draw(t, "with a turn") {
+		wants = m.here(t)
+	}
+	out, turn, err := m.db.Gateway.SettleDeliveries(context.Background(), m.tenant.NamespaceID, m.sub, m.tenant.CredentialID, []delivery.Command{c}, wants)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(wants) > 0 {
+		m.joined = func(t *rapid.T) { m.played(t, wants, turn) }
 	}
 	return out[0]
 }
@@ -295,8 +313,12 @@ func (m *deliveryModel) extend(t *rapid.T) {
 	}
 }
 
-// check compares every row and the counter.
+// check compares every row and the counter, after the turn that the last settlement brought.
 func (m *deliveryModel) check(t *rapid.T) {
+	if m.joined != nil {
+		m.joined(t)
+		m.joined = nil
+	}
 	list, _, err := m.db.Management.ListDeliveries(context.Background(), m.tenant.Caller, m.sub, "", store.Page{Limit: 10_000})
 	if err != nil {
 		t.Fatal(err)

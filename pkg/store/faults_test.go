@@ -139,7 +139,7 @@ func writePaths() []writePath {
 			c := claimOne(t, db, tenant, sub)
 			command := delivery.Command{Kind: delivery.Ack, Proof: delivery.Proof{DeliveryID: c.Delivery.ID, Epoch: c.Delivery.LeaseEpoch, Digest: c.Secret.Digest()}}
 			return func(ctx context.Context, s *store.Store) (string, error) {
-				out, err := s.SettleDeliveries(ctx, tenant.NamespaceID, sub, tenant.CredentialID, []delivery.Command{command})
+				out, _, err := s.SettleDeliveries(ctx, tenant.NamespaceID, sub, tenant.CredentialID, []delivery.Command{command}, nil)
 				if err != nil {
 					return "", err
 				}

@@ -107,7 +107,7 @@ func TestPlansOfListsAndHotReads(t *testing.T) {
 			return err
 		}},
 		{"settle", 2 * 20, func() error {
-			_, err := s.SettleDeliveries(ctx, tenant.NamespaceID, sub, tenant.CredentialID, proofs)
+			_, _, err := s.SettleDeliveries(ctx, tenant.NamespaceID, sub, tenant.CredentialID, proofs, nil)
 			return err
 		}},
 	} {

@@ -69,7 +69,7 @@ func drink(t *testing.T, db *storetest.DB, tenant storetest.Tenant, sub ids.ID) 
 	for i, c := range turn.Claimed {
 		commands[i] = delivery.Command{Kind: delivery.Ack, Proof: delivery.Proof{DeliveryID: c.Delivery.ID, Epoch: c.Delivery.LeaseEpoch, Digest: c.Secret.Digest()}}
 	}
-	settled, err := db.Gateway.SettleDeliveries(ctx, tenant.NamespaceID, sub, tenant.CredentialID, commands)
+	settled, _, err := db.Gateway.SettleDeliveries(ctx, tenant.NamespaceID, sub, tenant.CredentialID, commands, nil)
 	if err != nil {
 		t.Error(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -27,66 +28,92 @@ type Settled struct {
 // An ack counts while its epoch is the newest, whatever became of the lease; repeated with the same
 // proof it returns the first time and writes nothing (R6.5). Release and extend need the lease to be
 // held still (R6.10); a release without refund at the end of the budget expires the delivery.
-func (s *Store) SettleDeliveries(ctx context.Context, namespace, subscription, credential ids.ID, commands []delivery.Command) ([]Settled, error) {
+//
+// With wants, the places that this makes are filled by a claim turn (ClaimDeliveries) in the same transaction.
+func (s *Store) SettleDeliveries(ctx context.Context, namespace, subscription, credential ids.ID, commands []delivery.Command, wants []SessionWant) ([]Settled, Turn, error) {
 	var out []Settled
+	var turn Turn
 	err := s.InTx(ctx, func(tx *sqlx.Tx) error {
 		t := settlement{namespace: namespace, subscription: subscription, credential: credential}
 		var err error
-		out, err = t.run(ctx, tx, commands)
+		out, turn, err = t.run(ctx, tx, commands, wants)
 		return err
 	})
-	return out, err
+	if err != nil {
+		return nil, Turn{}, err
+	}
+	return out, turn, nil
 }
 
 type settlement struct {
 	namespace, subscription, credential ids.ID
+	sub                                 *subscriptionRow
 	now                                 time.Time
 	rows                                map[ids.ID]*deliveryRow
 	acked                               []*deliveryRow
-	extended                            []any
+	extended                            []*deliveryRow
 	released                            []*deliveryRow
 }
 
-func (t *settlement) run(ctx context.Context, tx *sqlx.Tx, commands []delivery.Command) ([]Settled, error) {
-	for _, c := range commands {
-		if c.Kind == delivery.Release { // other nodes may have room for it; the stream comes first in the lock order
-			if err := wake(ctx, tx, t.namespace); err != nil {
-				return nil, err
-			}
-			break
+func (t *settlement) run(ctx context.Context, tx *sqlx.Tx, commands []delivery.Command, wants []SessionWant) ([]Settled, Turn, error) {
+	if slices.ContainsFunc(commands, func(c delivery.Command) bool { return c.Kind == delivery.Release }) {
+		// Other nodes may have room for it; the stream comes first in the lock order.
+		if err := wake(ctx, tx, t.namespace); err != nil {
+			return nil, Turn{}, err
 		}
 	}
-	if _, err := readSubscription(ctx, tx, t.namespace, t.subscription, forUpdate); err != nil {
-		return nil, err
+	var err error
+	if t.sub, err = readSubscription(ctx, tx, t.namespace, t.subscription, forUpdate); err != nil {
+		return nil, Turn{}, err
 	}
-	if err := t.load(ctx, tx, commands); err != nil {
-		return nil, err
+	before := *t.sub
+	var leased []*deliveryRow
+	if len(wants) > 0 {
+		if leased, err = readLeases(ctx, tx, t.namespace, t.subscription); err != nil {
+			return nil, Turn{}, err
+		}
+	}
+	if err := t.load(ctx, tx, commands, leased); err != nil {
+		return nil, Turn{}, err
 	}
 	out := make([]Settled, len(commands))
 	for i, c := range commands {
 		out[i] = t.judge(t.rows[c.Proof.DeliveryID], c)
 	}
-	return out, t.write(ctx, tx)
+	if err := t.write(ctx, tx); err != nil {
+		return nil, Turn{}, err
+	}
+	var turn Turn
+	if len(wants) > 0 {
+		if turn, err = claim(ctx, tx, t.namespace, t.sub, leased, wants); err != nil {
+			return nil, Turn{}, err
+		}
+	}
+	return out, turn, writeUsage(ctx, tx, t.namespace, &before, t.sub)
 }
 
-func (t *settlement) load(ctx context.Context, tx *sqlx.Tx, commands []delivery.Command) error {
+// load finds the deliveries of the commands, among the leases that were read for a turn or by their keys;
+// both reads tell the database clock under the subscription's lock.
+func (t *settlement) load(ctx context.Context, tx *sqlx.Tx, commands []delivery.Command, leased []*deliveryRow) error {
+	t.rows = make(map[ids.ID]*deliveryRow, max(len(commands), len(leased)))
+	for _, row := range leased {
+		t.rows[row.ID], t.now = row, row.Now
+	}
 	args := []any{t.namespace, t.subscription}
 	for _, c := range commands {
-		args = append(args, c.Proof.DeliveryID)
+		if id := c.Proof.DeliveryID; t.rows[id] == nil {
+			args = append(args, id.Number())
+		}
 	}
-	var rows []*struct {
-		deliveryRow
-		Now time.Time `db:"now"` // the database clock, under the subscription's lock
-	}
-	err := tx.SelectContext(ctx, &rows, `
-SELECT id, event_id, sequence, state, lease_epoch, attempts, attempt_budget, acknowledged_at, lease_digest, UTC_TIMESTAMP(6) AS now FROM deliveries
-WHERE namespace_id = ? AND subscription_id = ? AND id IN (`+marks(len(commands))+")", args...)
-	if err != nil {
-		return fmt.Errorf("read %d deliveries to settle: %w", len(commands), err)
-	}
-	t.rows = make(map[ids.ID]*deliveryRow, len(rows))
-	for _, r := range rows {
-		t.rows[r.ID], t.now = &r.deliveryRow, r.Now
+	if n := len(args) - 2; n > 0 {
+		var rows []*deliveryRow
+		err := tx.SelectContext(ctx, &rows, "SELECT "+leaseColumns+" FROM deliveries WHERE namespace_id = ? AND subscription_id = ? AND sequence IN ("+marks(n)+")", args...)
+		if err != nil {
+			return fmt.Errorf("read %d deliveries to settle: %w", n, err)
+		}
+		for _, row := range rows {
+			t.rows[row.ID], t.now = row, row.Now
+		}
 	}
 	return nil
 }
@@ -108,8 +135,9 @@ func (t *settlement) judge(row *deliveryRow, c delivery.Command) Settled {
 	case row.State != string(delivery.Leased):
 		return Settled{Err: errs.New(errs.DeliveryLeaseLost, "delivery %s is %s and no longer leased", id, row.State)}
 	case c.Kind == delivery.Extend:
-		t.extended = append(t.extended, row.Sequence)
-		return Settled{EventID: row.EventID, At: t.now.Add(delivery.LeaseDuration)}
+		row.LeaseUntil = t.now.Add(delivery.LeaseDuration)
+		t.extended = append(t.extended, row)
+		return Settled{EventID: row.EventID, At: row.LeaseUntil}
 	}
 	if c.Refund {
 		row.Attempts--
@@ -125,9 +153,12 @@ func (t *settlement) judge(row *deliveryRow, c delivery.Command) Settled {
 
 func (t *settlement) write(ctx context.Context, tx *sqlx.Tx) error {
 	if len(t.extended) > 0 {
+		args := []any{t.now.Add(delivery.LeaseDuration), t.namespace, t.subscription}
+		for _, row := range t.extended {
+			args = append(args, row.Sequence)
+		}
 		_, err := tx.ExecContext(ctx, `
-UPDATE deliveries SET lease_until = ? WHERE namespace_id = ? AND subscription_id = ? AND sequence IN (`+marks(len(t.extended))+`) AND state = 'LEASED'`,
-			append([]any{t.now.Add(delivery.LeaseDuration), t.namespace, t.subscription}, t.extended...)...)
+UPDATE deliveries SET lease_until = ? WHERE namespace_id = ? AND subscription_id = ? AND sequence IN (`+marks(len(t.extended))+`) AND state = 'LEASED'`, args...)
 		if err != nil {
 			return fmt.Errorf("extend %d leases: %w", len(t.extended), err)
 		}
@@ -156,16 +187,13 @@ func (t *settlement) ack(ctx context.Context, tx *sqlx.Tx) error {
 	if n == 0 {
 		return nil
 	}
-	res, err := tx.ExecContext(ctx, "UPDATE subscriptions SET pending_count = pending_count - ? WHERE namespace_id = ? AND id = ?", n, t.namespace, t.subscription)
-	if err := changed(res, err, 1, "lower backlog of subscription "+t.subscription.String()); err != nil {
-		return err
-	}
+	t.sub.PendingCount -= n
 	args, acked := []any{t.now, t.namespace, t.subscription}, make([]ids.ID, n)
 	for i, row := range t.acked {
 		args = append(args, row.Sequence)
 		acked[i] = row.ID
 	}
-	res, err = tx.ExecContext(ctx, `
+	res, err := tx.ExecContext(ctx, `
 UPDATE deliveries SET state = 'ACKED', revision = revision + 1, acknowledged_at = ?
 WHERE namespace_id = ? AND subscription_id = ? AND sequence IN (`+marks(n)+`) AND state <> 'ACKED'`, args...)
 	if err := changed(res, err, n, "acknowledge deliveries"); err != nil {

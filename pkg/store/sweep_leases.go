@@ -34,11 +34,15 @@ func (s *Store) SweepLeases(ctx context.Context, limit int) (int, error) {
 			if err != nil || !sub.Enabled {
 				return err
 			}
+			leased, err := readLeases(ctx, tx, l.NamespaceID, l.ID)
+			if err != nil {
+				return err
+			}
 			t := claimTurn{namespace: l.NamespaceID, sub: sub}
 			if t.now, err = dbNow(ctx, tx); err != nil {
 				return err
 			}
-			return t.recover(ctx, tx)
+			return t.recover(ctx, tx, leased)
 		})
 		if err != nil {
 			return n, err

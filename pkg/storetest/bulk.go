@@ -69,12 +69,12 @@ func (db *DB) GrowDeliveries(t testing.TB, tenant Tenant, sub [16]byte, n int) {
 	t.Helper()
 	db.bulk(t, `INSERT INTO deliveries (namespace_id, subscription_id, sequence, id, event_id, revision, state, lease_epoch, attempts, attempt_budget, created_at,
   available_at, acknowledged_at) VALUES `, `(?, ?, 1, ?, ?, 3, 'ACKED', 1, 1, 20, '2026-01-01', '2026-01-01', '2026-01-01')`, 1,
-		[]any{tenant.NamespaceID[:], sub[:], ids.New(), ids.New()})
+		[]any{tenant.NamespaceID[:], sub[:], ids.NewNumbered(1), ids.New()})
 	db.grow(t, n, `INSERT INTO deliveries (namespace_id, subscription_id, sequence, id, event_id, revision, state, lease_epoch, attempts, attempt_budget, created_at,
   available_at, acknowledged_at)
-SELECT namespace_id, subscription_id, sequence + ?, UNHEX(REPLACE(UUID(), '-', '')), UNHEX(REPLACE(UUID(), '-', '')), 3, 'ACKED', 1, 1, 20, created_at, available_at, acknowledged_at
+SELECT namespace_id, subscription_id, sequence + ?, CONCAT(LEFT(id, 8), UNHEX(LPAD(HEX(sequence + ?), 16, '0'))), UNHEX(REPLACE(UUID(), '-', '')), 3, 'ACKED', 1, 1, 20, created_at, available_at, acknowledged_at
 FROM deliveries WHERE namespace_id = ? AND subscription_id = ? AND sequence <= ? ORDER BY sequence LIMIT ?`, func(have, add int) []any {
-		return []any{have, tenant.NamespaceID[:], sub[:], have, add}
+		return []any{have, have, tenant.NamespaceID[:], sub[:], have, add}
 	})
 	db.bulk(t, "UPDATE result_streams SET head = GREATEST(head, ?) WHERE namespace_id = ", "?", 1, []any{n, tenant.NamespaceID[:]})
 	db.bulk(t, "UPDATE subscriptions SET cursor_sequence = GREATEST(cursor_sequence, ?) WHERE id = ", "?", 1, []any{n, sub[:]})

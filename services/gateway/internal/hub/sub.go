@@ -42,7 +42,7 @@ const (
 )
 
 func (s *Sub) due(now time.Time) bool {
-	if s.busy || !s.enabled || now.Before(s.rest) || !s.hungry(now) || now.Before(s.gather) && !s.halfFree(now) {
+	if s.busy || !s.enabled || now.Before(s.rest) || !s.hungry(now) || now.Before(s.gather) && !s.halfFree(s.counts(now)) {
 		return false
 	}
 	return s.dirty || s.hub.streams[s.Key.Namespace].Head > s.seen || s.next != nil && !now.Before(*s.next)
@@ -60,8 +60,8 @@ func (s *Sub) hungry(now time.Time) bool {
 }
 
 // halfFree reports that the connections could take at least half of what they may hold.
-func (s *Sub) halfFree(now time.Time) bool {
-	counts, capacity, held := s.counts(now), 0, 0
+func (s *Sub) halfFree(counts map[ids.ID]int) bool {
+	capacity, held := 0, 0
 	for _, m := range s.rotation {
 		if !m.draining {
 			capacity += m.Capacity
@@ -97,9 +97,39 @@ func (s *Sub) notBefore(at time.Time) {
 func (s *Sub) BeginTurn() []store.SessionWant {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
+	wants := s.begin(s.counts(s.hub.now()))
+	if len(wants) == 0 {
+		s.dirty = true
+		s.rest = s.wait() // every hungry connection is congested
+	}
+	return wants
+}
+
+// Join is BeginTurn for a turn that shares the transaction of these commands; nil unless one will be due.
+func (s *Sub) Join(settling []delivery.Command) []store.SessionWant {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	now := s.hub.now()
+	if s.busy || !s.enabled || s.hub.draining || now.Before(s.rest) || !s.dirty && !s.more && s.hub.streams[s.Key.Namespace].Head <= s.seen {
+		return nil
+	}
+	counts := s.counts(now)
+	for _, c := range settling {
+		if h, held := s.held[c.Proof.DeliveryID]; held && c.Kind != delivery.Extend {
+			counts[h.session]--
+		}
+	}
+	if now.Before(s.gather) && !s.halfFree(counts) {
+		return nil
+	}
+	wants := s.begin(counts)
+	s.busy, s.dirty = len(wants) > 0, len(wants) == 0
+	return wants
+}
+
+// begin picks who is served by a turn that begins now.
+func (s *Sub) begin(counts map[ids.ID]int) (wants []store.SessionWant) {
 	s.dirty, s.next = false, nil
-	counts := s.counts(s.hub.now())
-	var wants []store.SessionWant
 	for _, m := range s.rotation {
 		if !m.draining && counts[m.SessionID] < m.Capacity && !m.Congested() {
 			m.claims++
@@ -109,10 +139,6 @@ func (s *Sub) BeginTurn() []store.SessionWant {
 	}
 	if len(s.rotation) > 1 {
 		s.rotation = append(s.rotation[1:], s.rotation[0])
-	}
-	if len(wants) == 0 {
-		s.dirty = true
-		s.rest = s.wait() // every hungry connection is congested
 	}
 	return wants
 }
@@ -220,11 +246,14 @@ func (s *Sub) AbortTurn(err error) {
 	s.sent(served)
 }
 
-// SkipTurn ends a turn that found nobody to serve.
+// SkipTurn ends a turn that served nobody; another is to look again.
 func (s *Sub) SkipTurn() {
 	s.hub.mu.Lock()
-	defer s.hub.mu.Unlock()
-	s.busy = false
+	s.busy, s.dirty = false, true
+	served := s.served
+	s.served = nil
+	s.hub.mu.Unlock()
+	s.sent(served)
 }
 
 // Settled takes a committed command, on whichever connection it came: at is when the delivery was

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"git.yuntuo.hk/k2safe/orbit/pkg/delivery"
 	"git.yuntuo.hk/k2safe/orbit/pkg/errs"
 	"git.yuntuo.hk/k2safe/orbit/pkg/ids"
 	"git.yuntuo.hk/k2safe/orbit/pkg/store"
@@ -99,16 +100,21 @@ func (c *Claims) dispatch() {
 			delete(c.waiting, app)
 		}
 		c.queued--
-		c.inFlight++
-		c.running[app]++
-		c.turns.Add(1)
-		go c.run(sub)
+		c.begin(app)
+		go func() { c.end(sub, c.turn(sub)) }()
 	}
 }
 
-func (c *Claims) run(sub *hub.Sub) {
+// begin counts a turn; called with the lock held.
+func (c *Claims) begin(app ids.ID) {
+	c.inFlight++
+	c.running[app]++
+	c.turns.Add(1)
+}
+
+// end lets others begin, and offers the subscription again, once more after the time it has to gather.
+func (c *Claims) end(sub *hub.Sub, gather time.Duration) {
 	defer c.turns.Done()
-	gather := c.turn(sub)
 	c.mu.Lock()
 	c.inFlight--
 	if c.running[sub.Application]--; c.running[sub.Application] == 0 {
@@ -141,6 +147,31 @@ func (c *Claims) turn(sub *hub.Sub) (gather time.Duration) {
 	}
 	sub.AbortTurn(err)
 	return 0
+}
+
+// Join begins a turn that shares the transaction of a settlement, if one is due once those commands are
+// committed and the pool has room; nil if not. Its connections' wants go into the settlement, its end is Joined.
+func (c *Claims) Join(sub *hub.Sub, settling []delivery.Command) []store.SessionWant {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.inFlight >= c.limits.InFlight || c.running[sub.Application] >= c.limits.PerApp {
+		return nil
+	}
+	wants := sub.Join(settling)
+	if wants != nil {
+		c.begin(sub.Application)
+	}
+	return wants
+}
+
+// Joined ends it; nil says that the settlement has to do without, and a turn of its own is to find out why.
+func (c *Claims) Joined(sub *hub.Sub, turn *store.Turn, took time.Duration) {
+	if turn == nil {
+		sub.SkipTurn()
+		c.end(sub, 0)
+		return
+	}
+	c.end(sub, sub.EndTurn(*turn, took))
 }
 
 // Close begins no further turn and returns when none is in flight.

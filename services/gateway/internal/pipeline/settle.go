@@ -27,7 +27,7 @@ const (
 )
 
 // Settlements commits what consumers decide, per subscription all that has arrived in one
-// transaction.
+// transaction, which fills the places that it makes when a claim turn is due.
 type Settlements struct {
 	*Batcher[*hub.Sub, Settlement]
 	store  *store.Store
@@ -58,7 +58,7 @@ func (a *Settlements) commit(sub *hub.Sub, batch []Settlement) {
 	for i, one := range batch {
 		commands[i] = one.Command
 	}
-	results, err := a.store.SettleDeliveries(ctx, sub.Key.Namespace, sub.Key.Subscription, batch[0].Credential, commands)
+	results, joined, err := a.settle(ctx, sub, batch[0].Credential, commands)
 	if err != nil {
 		if errs.Is(err, errs.Internal) {
 			a.log.Error("acks failed; their connections are closed, the proofs stay good",
@@ -70,10 +70,34 @@ func (a *Settlements) commit(sub *hub.Sub, batch []Settlement) {
 		return
 	}
 	for i, one := range batch {
-		if results[i].Err == nil {
-			sub.Settled(one.Command, results[i].At)
-		}
 		one.Reply(results[i])
 	}
+	joined()
 	a.claims.Offer(sub)
+}
+
+// settle commits the commands, with a turn where one is due, which joined then ends. The turn's failure is not theirs.
+func (a *Settlements) settle(ctx context.Context, sub *hub.Sub, credential ids.ID, commands []delivery.Command) (results []store.Settled, joined func(), err error) {
+	joined = func() {}
+	began := time.Now()
+	wants := a.claims.Join(sub, commands)
+	results, turn, err := a.store.SettleDeliveries(ctx, sub.Key.Namespace, sub.Key.Subscription, credential, commands, wants)
+	if err != nil && wants != nil {
+		a.claims.Joined(sub, nil, 0)
+		wants = nil
+		results, _, err = a.store.SettleDeliveries(ctx, sub.Key.Namespace, sub.Key.Subscription, credential, commands, nil)
+	}
+	if err != nil {
+		return nil, joined, err
+	}
+	for i, c := range commands {
+		if results[i].Err == nil {
+			sub.Settled(c, results[i].At)
+		}
+	}
+	if wants != nil {
+		took := time.Since(began)
+		joined = func() { a.claims.Joined(sub, &turn, took) }
+	}
+	return results, joined, nil
 }

@@ -37,8 +37,8 @@ func (r *rig) ack(t *testing.T, subscription ids.ID, claimed ...store.Claimed) {
 	t.Helper()
 	for _, c := range claimed {
 		proof := delivery.Proof{DeliveryID: c.Delivery.ID, Epoch: c.Delivery.LeaseEpoch, Digest: c.Secret.Digest()}
-		out, err := r.Gateway.SettleDeliveries(context.Background(), r.tenant.NamespaceID, subscription, r.tenant.CredentialID,
-			[]delivery.Command{{Kind: delivery.Ack, Proof: proof}})
+		out, _, err := r.Gateway.SettleDeliveries(context.Background(), r.tenant.NamespaceID, subscription, r.tenant.CredentialID,
+			[]delivery.Command{{Kind: delivery.Ack, Proof: proof}}, nil)
 		if err != nil || out[0].Err != nil {
 			t.Fatal(err, out)
 		}

@@ -53,7 +53,7 @@ func (r *rig) consume(t *testing.T, tenant storetest.Tenant, sub ids.ID) {
 		for i, c := range claimed {
 			commands[i] = delivery.Command{Kind: delivery.Ack, Proof: delivery.Proof{DeliveryID: c.Delivery.ID, Epoch: c.Delivery.LeaseEpoch, Digest: c.Secret.Digest()}}
 		}
-		if _, err := r.Gateway.SettleDeliveries(context.Background(), tenant.NamespaceID, sub, tenant.CredentialID, commands); err != nil {
+		if _, _, err := r.Gateway.SettleDeliveries(context.Background(), tenant.NamespaceID, sub, tenant.CredentialID, commands, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -259,7 +259,7 @@ func (w *world) settle() string {
 			put(w, &w.expired, held[ids.ID]{first.of, p.DeliveryID})
 		}
 	}
-	_, err := w.gateway().SettleDeliveries(context.Background(), w.tenant.NamespaceID, first.of, w.tenant.CredentialID, commands)
+	_, _, err := w.gateway().SettleDeliveries(context.Background(), w.tenant.NamespaceID, first.of, w.tenant.CredentialID, commands, nil)
 	return w.judge("settle", err)
 }
 
