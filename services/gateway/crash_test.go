@@ -334,7 +334,7 @@ func TestAStoppedRecoveryDoesNotUndoAnAck(t *testing.T) {
 		unlocked bool // the ack does not even ask for the subscription's lock
 	}{
 		"before its lock":               {"FROM subscriptions", 2, false},
-		"before it reads":               {"SELECT sequence, session_id", 2, false},
+		"before it reads":               {"SELECT id, event_id, sequence, state, session_id", 2, false},
 		"before it writes PENDING":      {"SET state = 'PENDING'", 2, false},
 		"before it writes EXPIRED":      {"SET state = 'EXPIRED'", 1, false},
 		"an ack past the lock, PENDING": {"SET state = 'PENDING'", 2, true},
@@ -357,7 +357,11 @@ func TestAStoppedRecoveryDoesNotUndoAnAck(t *testing.T) {
 				_, err := p.Store.ClaimDeliveries(context.Background(), tenant.NamespaceID, sub, nil)
 				turn <- err
 			}()
-			<-stopped
+			select {
+			case <-stopped:
+			case err := <-turn:
+				t.Fatalf("the turn ended without a statement that has %q: %v", c.stopAt, err)
+			}
 			acks := make(chan error, 1)
 			if c.unlocked {
 				ackPastTheLock(t, db, sub)
